@@ -20,6 +20,8 @@ the release that introduced that schema.
 """
 
 FINGERPRINT = "ee142e973861"
+"""The digest of revision 0001's text. It is stored in the database, so that tables created from an unreleased version
+of that text are recognized.
 
 Until the first release, that revision is changed in place, and `tests/unit/test_revisions.py` reports the new digest.
 """

@@ -187,7 +187,7 @@ def axis_of(name: str, now: datetime) -> Axis:
 
 
 def plots_of(axis: Axis, trends: Trends) -> list[Plot]:
-    """Return the plots of ended tasks, waiting tasks, and how long tasks wait and run."""
+    """Return the plots of ended tasks, waiting tasks, waiting times and run times."""
     ended = _series(axis, [(one.at, one) for one in trends.counts], "completed", "retried", "failed")
     waiting = _series(axis, [(one.at, one) for one in trends.depths], "due", "delayed", "running")
     waits = _series(axis, [(one.at, one.wait) for one in trends.counts], "p50", "p95")

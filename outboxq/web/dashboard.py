@@ -87,7 +87,7 @@ def application(
             secrets remain hidden.
         token: The secret with which people log in for 12 hours. Programs send it as `Authorization: Bearer …`, and can
             only read.
-        authorize: A function that gets the WSGI environment and returns None, "read", "write" or a `Viewer`. To send a
+        authorize: A function that takes the WSGI environment and returns None, "read", "write" or a `Viewer`. To send a
             person to a login page, it calls Werkzeug's `abort(redirect(…))`.
         trust_header: The header in which a proxy names the person, such as `X-Forwarded-User`.
         trusted_proxies: The networks of the proxies whose headers about the person, the address and HTTPS are trusted.
@@ -195,7 +195,7 @@ class Dashboard:
             raise self._outbox.store.why_locked(error) or error from error
 
     def _refused(self, request: Request, urls: MapAdapter, reason: LoginNeeded | HTTPException) -> Response:
-        """Return the response that leads a person to a login page. Raises `reason` if there is no login page."""
+        """Return the response that sends a person to a login page. Raises `reason` if there is no login page."""
         if isinstance(reason, LoginNeeded) and self._login is not None:
             return self._login.needed(request, urls)
         if isinstance(reason, HTTPException) and reason.response is not None:

@@ -74,7 +74,8 @@ class Templates:
 
 def environment(redact: Redact = str) -> Environment:
     """Return the environment for the templates. The filter `private` applies `redact`, and turns None into "". The
-    filter `drawn` keeps the last charts, because drawing takes half of the time that a page with charts needs.
+    filter `drawn` keeps the last charts, because drawing them takes half of the time that it takes to render a page
+    with charts.
 
     All text is escaped, invisible characters are made visible, and a missing variable is an error.
     """
@@ -177,7 +178,7 @@ def age(value: datetime | None, now: datetime) -> Markup | str:
 
 
 def elapsed(value: timedelta) -> Markup:
-    """Return the span since something began: 3 min 5 s, 2 h 1 min, 4 d 3 h."""
+    """Return the time since something began, such as 3 min 5 s, 2 h 1 min or 4 d 3 h."""
     return unbroken(_rough(value))
 
 
@@ -225,7 +226,7 @@ _LONGEST_WHOLE: Final = 1_000_000
 
 
 def whole(value: object) -> Markup:
-    """Return `plain_text` of up to a million characters, for text that is folded and can be copied."""
+    """Return `plain_text`, limited to a million characters, for text that is folded and can be copied."""
     return escape(plain_text(value, _LONGEST_WHOLE))
 
 

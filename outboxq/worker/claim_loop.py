@@ -33,7 +33,7 @@ log = logging.getLogger("outboxq.worker")
 
 _SUSPECT_MIN_DELAY, _SUSPECT_MAX_DELAY = timedelta(milliseconds=25), timedelta(seconds=60)
 """The shortest and the longest interval between the due times of released suspects. Within these limits, the interval
-is as long as the current suspect has been running.
+equals the time for which the current suspect has been running.
 """
 _SATURATED_AFTER = 0.05
 """Seconds without an idle handler after which the worker does not need to be notified of tasks."""
@@ -150,7 +150,7 @@ class ClaimLoop(threading.Thread):
         return True
 
     def _wait_for_last_tasks(self) -> bool:
-        """Let the claimed tasks run when the worker has claimed its `max_tasks`. Returns False if waiting tasks were
+        """Wait for the claimed tasks if the worker has claimed its `max_tasks`. Returns False if waiting tasks were
         released because the handlers ahead of them are slow, so that others can be claimed in their place.
         """
         while self._tasks_left == 0 and not self.stopping.is_set():

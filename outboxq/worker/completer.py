@@ -79,8 +79,8 @@ class Completer(threading.Thread):
 
     An outcome whose task is locked by another transaction waits separately from the others, and so do all outcomes of
     tasks in a batch whose row is locked. The first of them waits for that row until the lock timeout
-    (`postgresql_session.py`). After that, the batch's outcomes are tried separately every half second, each time only
-    briefly and alternating with new outcomes, until they are written.
+    (`postgresql_session.py`). After that, the batch's outcomes are tried separately every half second until they are
+    written. Each try is brief, and new outcomes are written between tries.
     """
 
     store: Store
@@ -249,7 +249,7 @@ class Completer(threading.Thread):
             after.retry_at = time.monotonic() + _RETRY_AFTER
 
     def _set_aside(self, outcome: Outcome, batch: UUID | None, *, retry_at: float) -> None:
-        """Make an outcome wait for a lock with the other outcomes of its batch. Only the first of them sets
+        """Make an outcome wait for a lock, together with the other outcomes of its batch. Only the first of them sets
         `retry_at`.
         """
         if (waiting := self._locked.get(batch)) is None:
@@ -313,8 +313,8 @@ class Completer(threading.Thread):
         """Write the outcomes, and wait until the database has answered or the worker has run out of time.
 
         Returns the tasks whose leases were lost, and the tasks that a lock prevents from ending. If `skip_locked` is
-        True, the write waits only briefly for a lock. Raises FileUnusable, because then no other outcome can be written
-        either.
+        True, the write waits only briefly for a lock. Raises FileUnusable if the SQLite file is unusable, because then
+        no other outcome can be written either.
         """
         tries = 0
         while True:
@@ -496,8 +496,8 @@ class Handback:
         """Write the releases. Returns the ids of the tasks that had already ended, and the ids of the tasks that a lock
         prevents from being released.
 
-        Releasing a task with a cancel request ends that task, and so has to wait for its batch's row. The other tasks
-        are released.
+        If a cancel was requested for a task, its release ends it, and so has to wait for its batch's row. The other
+        tasks are released.
         """
         try:
             return self.store.finish_unlocked(outcomes)

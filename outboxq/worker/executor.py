@@ -71,9 +71,9 @@ def execute(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None 
 
 
 def call_step(call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]], context: TaskContext) -> Any:
-    """Call a step's function and return its result. The function gets the context if its first parameter is annotated
-    with TaskContext. A Snooze, Cancel or Retry that the function returns is raised, because it is meant for the
-    handler.
+    """Call a step's function and return its result. The function receives the context if its first parameter is
+    annotated with TaskContext. A Snooze, Cancel or Retry that the function returns is raised, because it is meant for
+    the handler.
     """
     function, args, kwargs = call
     result = _called(function, (context, *args) if wants_context(function) else args, kwargs)

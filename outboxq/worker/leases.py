@@ -223,8 +223,8 @@ class Leases:
             context.deadline = deadline
 
     def _extend(self, one: ActiveClaim, sent: float) -> None:
-        """Record that the heartbeat sent at this time has extended the lease. If the handler got the database's only
-        lock after that heartbeat was written, its lease still lasts as long as its transaction.
+        """Record that the heartbeat sent at this time has extended the lease. If the handler acquired the database's
+        only lock after that heartbeat was written, its lease still lasts as long as its transaction.
         """
         with self._lock:
             if one.context.deadline != math.inf:
@@ -307,8 +307,8 @@ class Leases:
         lost: Collection[UUID] = frozenset(),
     ) -> None:
         """Count how these attempts ended, except those that have already been counted. None stands for a claim that
-        this process never held. The completer and the hand-back of a stopping worker may both end an attempt; whichever
-        is first counts it.
+        this process never held. The completer and a stopping worker's release may both end an attempt; whichever is
+        first counts it.
         """
         with self._lock:
             new = [
@@ -383,8 +383,7 @@ class Leases:
         """Send a heartbeat for these claims. It also writes the progress that their handlers have reported since the
         previous heartbeat.
 
-        If the database refuses the progress, the heartbeat is sent without it, since a lease must not be lost because
-        of progress.
+        If the database refuses the progress, the heartbeat is sent without it, so that the lease is not lost.
         """
         claims = [one.claim for one in held]
         reported = {one.claim.id: one.context.reported for one in held}
@@ -407,8 +406,8 @@ class Leases:
         return beats
 
     def _missed(self, one: ActiveClaim, *, asked: float) -> bool:
-        """Record that the heartbeat sent at `asked` did not find a claim. Returns True if the claim's handler had not
-        been informed yet.
+        """Record that the heartbeat sent at `asked` did not find this claim. Returns True if the claim's handler had
+        not been informed yet.
         """
         with self._lock:
             if one.claimed_again_at > asked:

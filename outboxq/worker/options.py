@@ -141,7 +141,7 @@ class WorkerSettings:
     recover_every: timedelta = field(default=timedelta(seconds=5), metadata={"check": positive_span})
     """The time between two checks for dead workers' tasks."""
     unknown_task_delay: timedelta = field(default=timedelta(seconds=15), metadata={"check": duration})
-    """The delay after which a task whose name this process does not know is due again. It doubles with each release."""
+    """The delay after which a released unknown task is due again. It doubles with each release."""
     unknown_task_longest_delay: timedelta = field(default=timedelta(minutes=15), metadata={"check": duration})
     """The longest delay for an unknown task."""
     unknown_task_limit: timedelta = field(default=timedelta(days=1), metadata={"check": duration})
@@ -149,7 +149,7 @@ class WorkerSettings:
     max_tasks: int | None = field(default=None, metadata={"check": _at_least(1)})
     """Stop after this many tasks. None means never."""
     relaxed_durability: bool = False
-    """Write outcomes without waiting until the database has flushed them to disk. If the server (or, with SQLite, the
+    """Write outcomes without waiting for the database to flush them to disk. If the server (or, with SQLite, the
     machine) crashes, the most recent tasks may then run again, except for transactional tasks.
     """
     log_tracebacks: bool | None = None

@@ -14,7 +14,7 @@ later time:
 * A person presses Ctrl-C twice. Worker processes have their own sessions, so the terminal signals only the supervisor.
   The supervisor counts two signals and writes "at once".
 * A person signals the supervisor or one of the workers twice. That process counts two signals.
-* The supervisor is killed by SIGKILL. The lifelines end, which means "stop".
+* The supervisor is killed by SIGKILL. Its workers' lifelines end, which means "stop".
 
 Another signal, SIGUSR1, asks a process to print the stacks of its threads to stderr.
 """

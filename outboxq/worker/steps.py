@@ -87,7 +87,7 @@ class Steps:
     def run(self, context: TaskContext, name: str, call: Call, *, transactional: bool) -> Any:
         """Return the stored result of a step. If there is none, call the function, store its result, and return it.
 
-        The handler's TaskTimeout can be raised inside the function, but otherwise not until the step has ended.
+        Until the step has ended, the handler's TaskTimeout can be raised only inside the function.
         """
         with self._holding_back(context):
             return self._run(context, name, call, transactional=transactional)
@@ -389,7 +389,7 @@ class StepCall:
                 raise StepRefused(str(error).partition("; the result as it is stored")[0]) from None
 
     def run(self, context: TaskContext) -> tuple[str | None, Any]:
-        """Call the function. Returns its result twice: as JSON, and as read back using the annotation. Raises
+        """Call the function. Returns its result twice: as JSON, and as decoded using the annotation. Raises
         StepRefused.
         """
         try:

@@ -204,8 +204,8 @@ class HandlerRunner:
     def _attempt(self, active: ActiveClaim) -> None:
         """Run the task inside the framework's context manager, and pass its outcome on.
 
-        An error in the framework's code after the handler does not change the outcome. The outcome is not passed on if
-        the task's transaction has committed it, or if the lease is lost.
+        An error in the framework's code that runs after the handler does not change the outcome. The outcome is not
+        passed on if the task's transaction has committed it, or if the lease is lost.
         """
         claim, context, outcome, has_run = active.claim, active.context, None, False
         late_error: Exception | None = None
@@ -415,9 +415,9 @@ def _interrupting_error(active: ActiveClaim, outcome: Outcome, unit: UnitOfWork)
 def outcome_of_interruption(store: Store, claim: Claim, error: BaseException) -> Outcome | None:
     """Return the outcome that releases a claim whose transaction was ended by the external error `error`.
 
-    No attempt is used, and the delay grows each time. The sixth interruption in a row counts as a failed attempt, and
-    None is returned. The task itself may break its connection, for example by pausing so long that the server considers
-    the connection idle. This waits up to half a minute for the database.
+    No attempt is used, and the delay grows each time. After the sixth interruption in a row, which counts as a failed
+    attempt, return None. The task itself may break its connection, for example by pausing so long that the server
+    considers the connection idle. This waits up to half a minute for the database.
     """
     try:
         before = store.interruptions(claim)

@@ -23,8 +23,8 @@ _MAX_PREFETCH = 1000
 _LOOK_AGAIN = 0.2
 """Seconds after which a stop notices that it no longer needs to wait for a thread."""
 _PACE_WINDOW = 0.2
-"""Seconds of the whole pool's work over which its pace is averaged: long enough that one job that the machine has
-delayed does not make the next claims smaller.
+"""Seconds of the whole pool's work over which its pace is averaged. Over a shorter time, a single delayed job would
+make the next claims smaller.
 """
 
 

@@ -42,8 +42,8 @@ RaiseIn = Callable[[int, type[BaseException]], None]
 
 
 def raise_in_thread(thread: int, kind: type[BaseException]) -> None:
-    """Make the thread with this ident raise an exception of this class when it executes Python code again. A call to C
-    code has to return first.
+    """Make the thread with this ident raise an exception of this class when it next executes Python code. A running
+    call to C code has to return first.
     """
     import ctypes  # imported here, because most workers have no task that needs it
 

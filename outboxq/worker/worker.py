@@ -337,9 +337,9 @@ class Worker(Answering):
 
         The order of the steps matters. Claiming stops first, because this worker would otherwise claim the tasks that
         it releases. Tasks that have not begun are released next, because another worker may be idle. Outcomes are
-        written before the rest is released, because releasing a task fences its handler. Heartbeats continue until
-        then, because a task may take longer than its lease to finish. Connections are closed last, because every step
-        needs them.
+        written before the other tasks are released, because releasing a task fences its handler. Heartbeats continue
+        until then, because a task may take longer than its lease to finish. Connections are closed last, because every
+        step needs them.
         """
         parts = self._parts
         self._stopping.set()
@@ -411,7 +411,7 @@ class Worker(Answering):
             senders.stop(timedelta(seconds=max(_GIVE_BACK_TIMEOUT, deadline - time.monotonic())))
 
     def _end_handlers(self, deadline: float) -> None:
-        """End the child processes, killing their handlers, and stop enforcing timeouts and keeping log lines."""
+        """End the child processes, which kills their handlers, and stop enforcing timeouts and keeping log lines."""
         parts = self._parts
         parts.timeouts.stop()
         if parts.keeper is not None:

@@ -64,7 +64,7 @@ class Action:
 
     @property
     def fields(self) -> list[Field]:
-        """The fields of the form. A form that only asks for a reason is shown only if the verb cannot be undone."""
+        """The fields of the form. A form that asks for nothing but a reason appears only if the verb cannot be undone."""
         asked = [one for one in self.verb.fields if one.in_form]
         return asked if self.verb.is_final or asked != [REASON] else []
 

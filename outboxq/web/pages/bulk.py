@@ -95,8 +95,8 @@ def page(request: PageRequest) -> View:
 
 
 def start(request: PageRequest) -> Redirect | View:
-    """Change up to 500 tasks immediately, or enqueue a task that changes more. A second click finds nothing left to
-    change, or finds the enqueued task.
+    """Change the tasks immediately if there are at most 500; otherwise, enqueue a task that changes them. If the person
+    clicks twice, the second request finds nothing left to change, or finds the enqueued task.
     """
     try:
         given = _asked(request)

@@ -24,7 +24,8 @@ _ROWS: Final = 50
 _FEW: Final = 2_000
 _MANY: Final = 10_000
 """The default and the maximum number of dead letters that a page groups, beginning with the newest. Grouping 10,000
-takes about 100 ms, so a page groups that many only on request, or if it does not find a group otherwise.
+takes about 100 ms, so a page groups that many only on request, or if it does not find the requested group among the
+newest 2,000.
 """
 
 
@@ -143,7 +144,7 @@ _ORDERS: Final[Mapping[str, Callable[[DeadLetterGroup | GroupByException], Any]]
     "number": lambda one: (-one.count, _name_of(one)),
     "task": _name_of,
 }
-"""The sort orders for the groups. Only the order by "last" changes while tasks keep failing in the same way."""
+"""The sort orders for the groups. While tasks keep failing in the same way, only the "last" order changes."""
 
 
 def _wanted(given: Mapping[str, str], now: datetime) -> dict[str, Any]:

@@ -150,7 +150,7 @@ def page(request: PageRequest) -> View:
 
 
 def _steps(request: PageRequest, detail: TaskDetail) -> list[ShownStep]:
-    """Return the task's steps. They are not read if the events do not show any."""
+    """Return the task's steps. If the events show that there are none, the database is not queried."""
     if not detail.is_cut and not any(one.event_type is EventType.STEP_COMPLETED for one in detail.events):
         return []
     may_see = request.viewer.may_see_arguments
@@ -325,8 +325,8 @@ def _timed_attempts(detail: TaskDetail) -> list[TimedAttempt]:
 
 
 def _due_at_claims(events: Sequence[ExecutionEvent]) -> dict[int, datetime]:
-    """Return the times since which the task had been due when it was claimed, keyed by lease token. The time for a
-    claim is taken from the event before the claim.
+    """Return the times since which the task had been due when it was claimed, keyed by lease token. Each of these times
+    is taken from the event that precedes the claim.
     """
     found, since = dict[int, datetime](), None
     for event in events:

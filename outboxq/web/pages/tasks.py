@@ -1,4 +1,4 @@
-"""The list of tasks by state, in pages, with filters in the URL, and the action that changes the tasks ticked there."""
+"""The list of tasks by state, in pages, with filters in the URL, and the action that changes the ticked tasks."""
 
 from __future__ import annotations
 

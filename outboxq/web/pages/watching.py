@@ -35,14 +35,14 @@ _KEYS = 50
 _RUNNING = 100
 _RECOVERED = 1_000
 _PARTS = 50
-"""The maximum number of running tasks on a page, and of recovered tasks."""
+"""The maximum number of running tasks, and of recovered tasks, on a page."""
 _TASKS = 50
 """The maximum number of task names on a queue's page."""
 _ENDED = 100
 """The maximum number of ended workers on a page."""
 _LOOKED_UP = 5
 """The maximum number of silent workers whose last tasks are shown on the page that lists all workers. These are the
-workers that started last.
+workers that started most recently.
 """
 
 

@@ -49,7 +49,7 @@ class WorkDistributor(Protocol):
         """Begin to notice work. Before that, `wait_for_work` only waits."""
 
     def wait_for_work(self, timeout: float | None = None) -> None:
-        """Return when work may be available, after `timeout` seconds, after the fallback poll, or when the distributor
+        """Wait until work may be available, `timeout` seconds have passed, the fallback poll is due, or the distributor
         is closed.
 
         One thread calls it, after a claim that returned fewer tasks than it asked for. (After a full claim there may be
@@ -60,7 +60,8 @@ class WorkDistributor(Protocol):
         """Record that the worker is busy: either a claim found tasks (as many as it asked for if `full` is True), or no
         handler is free (`saturated`).
 
-        The worker does not need to be notified. If it was called for tasks that it cannot take, it calls other workers.
+        The worker does not need to be notified. If notifications have called it for tasks that it cannot take, it calls
+        other workers.
         """
 
     def wake(self) -> None:

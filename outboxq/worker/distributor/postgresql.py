@@ -41,7 +41,7 @@ _ANSWER_AFTER = 0.5
 _APART = 0.01
 """Seconds between the searches of two sleepers for a delayed task."""
 _LATEST = 1.0
-"""The maximum time, in seconds, between the first and the last sleeper's search after a call or for a delayed task."""
+"""The maximum number of seconds over which the sleepers' searches after a call, or for a delayed task, are spread."""
 
 
 @dataclass(eq=False, repr=False)
@@ -249,7 +249,7 @@ class PostgresDistributor(DistributorSettings):
         return min(self._pause_after_empty_claims(), longest) if ahead.due else longest
 
     def _pause_after_empty_claims(self, *, settled: bool = True) -> float:
-        """Return the number of seconds to pause after a claim that did not get a due task.
+        """Return the number of seconds to pause after a claim that found no due task.
 
         Either another worker has the task, or blocked keys hide whether other tasks can be claimed. A search behind
         many keys takes a long time, and delays a notification that arrives in the meantime. So a longer pause follows a
@@ -269,7 +269,7 @@ class PostgresDistributor(DistributorSettings):
     def _spread_out(self) -> None:
         """After needless notifications, let other workers search first, since one task wakes all idle workers.
 
-        A worker that searched behind blocked keys without a notification was not woken needlessly.
+        A search behind blocked keys that no notification asked for does not count as a needless notification.
         """
         now = time.monotonic()
         self._empty_returns = min(self._empty_returns + 1, _MAX_DOUBLINGS) if now - self._returned_at < _RECENT else 0
@@ -350,7 +350,7 @@ class PostgresDistributor(DistributorSettings):
 
 
 _MOST = 256
-"""The maximum number of calls to keep. Only the worker's own search answers any further calls."""
+"""The maximum number of calls to keep. Further calls are answered only by the worker's own search."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -50,7 +50,7 @@ continues.
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class News:
-    """The current state of a claim, as news for its handler."""
+    """The current state of a claim, which is passed on to its handler."""
 
     deadline: float
     was_lost: bool
@@ -92,8 +92,8 @@ class Stacks:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Holding:
-    """A message that the child sends when it gets or gives up the database's only lock. While the child has the lock,
-    no other worker can take the task.
+    """A message that the child sends when it acquires or releases the database's only lock. While the child has the
+    lock, no other worker can take the task.
     """
 
     deadline: float

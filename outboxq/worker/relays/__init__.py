@@ -86,7 +86,7 @@ class Senders:
             one.start()
 
     def run_once(self) -> None:
-        """Extend the leases, except those of senders whose transport does not return."""
+        """Extend the leases, except those of senders that are waiting for an overdue transport."""
         overdue = [lock for one in self.senders for lock in one.overdue()]
         leases = [lease for one in self.senders for lease in one.live_leases(overdue)]
         if leases:

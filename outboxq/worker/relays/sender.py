@@ -29,8 +29,7 @@ log = logging.getLogger("outboxq.relay")
 _TAKE_EVERY = 2.0
 """Seconds between two attempts to lease one more shard. Processes that start together therefore share the shards."""
 _LONGEST_SLEEP = 5.0
-"""Seconds after which a sender searches even if it has not been notified, for instance because a held key is free
-again.
+"""Seconds after which a sender searches even if it has not been notified. A held key may have become free, for example.
 """
 _ANNOUNCED_FOR = timedelta(seconds=30)
 _POLL = 0.5
@@ -42,7 +41,9 @@ _BUSY_AFTER = 3
 _BATCHES = 8
 """The number of full batches that a shard publishes before the sender looks for a free shard again."""
 _OVERTIME = 5.0
-"""Seconds for which a lease is still extended after a batch's deadline. A transport that never returns loses its lease."""
+"""Seconds for which a lease is still extended after a batch's deadline. If the transport never returns, the lease
+expires.
+"""
 _FIRST_BACK_OFF, _LONGEST_BACK_OFF = 1.0, 60.0
 
 
@@ -140,7 +141,7 @@ class Sender(threading.Thread):
             self._end()
 
     def overdue(self) -> list[threading.Lock]:
-        """Return the locks of the transports that have still not returned long after their deadlines."""
+        """Return the locks of the transports whose calls have not returned long after their deadlines."""
         shards, now = list(self._shards.values()), self._clock()
         return [one.connection.lock for one in shards if (end := one.busy_until) is not None and now > end + _OVERTIME]
 

@@ -28,7 +28,7 @@ class Waiting(Protocol):
     def start(self) -> None: ...
 
     def wait(self, relay: str, seconds: float) -> None:
-        """Return when messages for the relay may be available, after this many seconds, or after `close`."""
+        """Wait until messages for the relay may be available, this many seconds have passed, or `close` is called."""
 
     def wake(self, relay: str) -> None: ...
 

@@ -241,8 +241,8 @@ class Planting:
     def begin(self, *, burst: bool) -> None:
         """Declare the schedules and plant the first page of them (all of them with `burst`) before the thread starts.
 
-        The thread then does not have to plant at first. If it planted while the worker was being stopped, it could
-        outlive its connections.
+        The thread itself begins with a pause. If it planted while the worker was being stopped, it could outlive its
+        connections.
         """
         self._wait = _PLANT_EVERY
         self._declare()
@@ -267,8 +267,8 @@ class Planting:
     def _declare(self) -> None:
         """Declare the schedules, unless they are already declared.
 
-        A schedule with the same name that was stored at run time does not stop the worker: this is logged once, and the
-        declaration is tried again.
+        If a schedule with a declared name was stored at run time, the worker does not stop: it logs the conflict once,
+        and tries to declare the schedule again.
         """
         if self._is_declared:
             return
@@ -430,7 +430,7 @@ class ServiceThread(threading.Thread):
         self._wake = wake or threading.Event()
 
     def run_early(self) -> None:
-        """Run the service once, before any thread does. If a thread ran it while the worker was being stopped, the
+        """Run the service once, before the thread starts. If a thread ran it while the worker was being stopped, the
         thread could outlive its connections.
         """
         with suppress(Exception):  # the thread tries again

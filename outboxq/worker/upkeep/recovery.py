@@ -3,8 +3,8 @@
 An expired lease does not prove that its worker is dead. The worker may be unable to reach the database, may be waiting
 for a lock or may have been paused, or a clock may have been changed. So a worker recovers a task only after it has
 twice found the task's lease unchanged. Between the two checks, this worker must have written to the database, and a
-live worker must have had enough time for its heartbeat, which is sent again every half second while it fails. Anything
-that prevents this worker from checking or writing restarts the watch.
+live worker must have had enough time for its heartbeat. (A worker repeats a failed heartbeat every half second.)
+Anything that prevents this worker from checking or writing restarts the watch.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ log = logging.getLogger("outboxq.worker")
 
 RECOVERY_BATCH = 500
 _WATCH_SECONDS = 2.0
-"""The longest time between the two checks, in seconds. After a restart of the watch, it is twice the usual time between
-checks. With a check every five seconds, the task of a dead worker is recovered within ten seconds after its lease
-expires.
+"""The longest time between the two checks, in seconds. After a restart of the watch, this time is twice the interval
+between regular checks. With a check every five seconds, the task of a dead worker is recovered within ten seconds after
+its lease expires.
 """
 _STALL = 2.0
 """Seconds by which a check may be late. After a longer delay, this process is considered to have been paused."""
