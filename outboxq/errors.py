@@ -260,4 +260,4 @@ class SourceUnavailable(OutboxqError):
 
 
 class LeaseLost(OutboxqError):
-    """The claim has ended, and another worker may hold the task execution, so nothing was written."""
+    """The claim has ended, and another worker may have claimed the task execution, so nothing was written."""

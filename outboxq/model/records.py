@@ -90,7 +90,7 @@ class EventType(StrEnum):
     UNROUTED = "event_unrouted"
     """An emit had no subscribers. The event does not belong to a task."""
     SKIPPED = "schedule_skipped"
-    """Some of a schedule's missed ticks will not be caught up. The event does not belong to a task."""
+    """Some of the ticks that a schedule missed will not run. The event does not belong to a task."""
     BATCH_CREATED = "batch_created"
     """A batch or a chain was created. The event does not belong to a task; its `pipeline_execution_id` is the batch's
     id.

@@ -126,7 +126,7 @@ LIMITS = (
 
 
 def _kept(name: str, label: str, read: Callable[[str], Any], metavar: str, help: str, **more: Any) -> Field:
-    """Return the field for a value that is not changed if the option is left out."""
+    """Return the field for a value that stays unchanged if the option is omitted."""
     option = f"--{name.replace('_', '-')}"
     return Field(name=name, option=option, label=label, read=read, metavar=metavar, help=help, default=..., **more)
 
