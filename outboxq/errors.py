@@ -35,7 +35,7 @@ class SchemaOutOfDate(ConfigurationError):
         self.code_is_older = code_is_older
         """True if the tables belong to a later release. The package must then be upgraded, not the tables."""
         self.is_mended_by_an_upgrade = remedy is not None and not code_is_older
-        """True if `outboxq upgrade` makes the tables fit this release."""
+        """True if `outboxq upgrade` would make the tables fit this release."""
 
     def mended_by(self, command: str) -> SchemaOutOfDate:
         """Return this error with the command that upgrades the tables, or unchanged if an upgrade would not help."""

@@ -146,8 +146,8 @@ def downgrade(database: str | URL | Engine | Connection, revision: str, *, schem
 
 
 def admit_from(oldest_code: str) -> None:
-    """Set the oldest revision whose code the schema supports. outboxq's own migration scripts call this in upgrade() and
-    downgrade().
+    """Set the oldest revision whose code the schema supports. outboxq's own migration scripts call this in upgrade()
+    and downgrade().
 
     A revision that only adds things that older code can ignore repeats the previous revision's value. A revision that
     removes something, or needs something that older code does not write, names the first revision whose code can work

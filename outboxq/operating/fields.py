@@ -54,7 +54,7 @@ class Field:
     empty: str = ""
     """The text to use for an empty input."""
     is_hidden: bool = False
-    """If True, the record of the action says only that the value was given, because not everyone may see it."""
+    """If True, the record of the action says only that the value was given, because some people must not see it."""
 
     @property
     def in_form(self) -> tuple[str, ...]:

@@ -133,7 +133,7 @@ def jsonable(value: Any, limits: Limits) -> object:  # noqa: C901 - one case per
 
 
 def convert_array(values: Collection[Any], converters: Iterable[Convert], limits: Limits) -> list[object]:
-    """Convert each item with its own converter; `converters` may be endless."""
+    """Convert each item with its own converter; `converters` may be infinite."""
     limits.enter(len(values))
     found: list[object] = []
     try:
@@ -260,7 +260,7 @@ ANY_TYPE = frozenset({"null", "boolean", "number", "string", "array", "object"})
 
 
 class Codec(ABC):
-    """Writes the values of one annotation as JSON, and reads them back."""
+    """An object that writes the values of one annotation as JSON, and reads them back."""
 
     label: str
     """The annotation, for messages."""
