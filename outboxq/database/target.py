@@ -381,8 +381,8 @@ class DjangoTarget(Target):
             self.execute("BEGIN IMMEDIATE", {})
 
     def forbid_commit(self, reason: Callable[[], InvalidTarget | None]) -> None:
-        """Make Django roll back the innermost `atomic()` block that has a savepoint when that block ends, as Django
-        does after an error in an `atomic()` block without a savepoint.
+        """Make Django roll back the innermost `atomic()` block that has a savepoint when that block ends. Django itself
+        does so after an error in an `atomic()` block without a savepoint.
         """
         if self.connection.in_atomic_block and (error := reason()) is not None:
             self.connection.rollback_exc = error  # the cause of the error that Django raises at the next query

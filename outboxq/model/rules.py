@@ -372,8 +372,8 @@ class Plan:
 def stands_ahead(schedule: Schedule, now: datetime) -> bool:
     """Return whether a schedule has been planted further ahead than the current clock allows.
 
-    No tick from `updated_at` to `planted_until` was left out. If both are in the future, the clock was running fast: it
-    skipped the ticks from now to `updated_at`, which are still to come. If only `planted_until` is in the future, the
+    No tick from `updated_at` to `planted_until` was left out. If both times are in the future, the clock was running
+    fast, and the ticks from now to `updated_at` were skipped although they are still to come. If only `planted_until` is in the future, the
     clock was set back, and the ticks up to that time already have their tasks. The exception is a `planted_until` more
     than a day ahead, which a worker with a correct clock cannot have set.
     """

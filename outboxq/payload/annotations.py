@@ -289,7 +289,7 @@ class ModelCodec(Codec):
     is lost.
 
     Pydantic can lose a field in many ways, for example through an alias for only one direction, `exclude=True`, or a
-    `SecretStr` that is dumped as asterisks. The second validation costs microseconds.
+    `SecretStr` that is dumped as asterisks. The second validation takes only microseconds.
     """
 
     def __init__(self, cls: Any) -> None:
