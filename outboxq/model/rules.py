@@ -373,9 +373,9 @@ def stands_ahead(schedule: Schedule, now: datetime) -> bool:
     """Return whether a schedule has been planted further ahead than the current clock allows.
 
     No tick from `updated_at` to `planted_until` was left out. If both times are in the future, the clock was running
-    fast, and the ticks from now to `updated_at` were skipped although they are still to come. If only `planted_until` is in the future, the
-    clock was set back, and the ticks up to that time already have their tasks. The exception is a `planted_until` more
-    than a day ahead, which a worker with a correct clock cannot have set.
+    fast, and the ticks from now to `updated_at` were skipped although they are still to come. If only `planted_until`
+    is in the future, the clock was set back, and the ticks up to that time already have their tasks. The exception is a
+    `planted_until` more than a day ahead, which a worker with a correct clock cannot have set.
     """
     near, far = now + HORIZON, now + FARTHEST
     return schedule.planted_until > near and (schedule.updated_at > near or schedule.planted_until > far)
@@ -475,7 +475,7 @@ def sentence_of(schedule: Schedule) -> str:
 
 
 def next_tick(schedule: Schedule, after: datetime) -> datetime | None:
-    """Return the next tick; None if the schedule is paused or has ended, or this process cannot read its rule."""
+    """Return the next tick; None if the schedule is paused or has ended, or if this process cannot read its rule."""
     return next(iter(_ticks(schedule, after) or ()), None)
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 MOST_LISTED = 3
 """The maximum number of queues, tasks, schedules, batches or keys that a sentence names."""
 LONGEST_TEXT = 20_000
-"""The maximum number of a string's characters that a page shows."""
+"""The maximum number of characters that a page shows of one string."""
 TENTHS = 9.95
 """The shortest span, in seconds, that is written in whole seconds. With one decimal place, it would read 10.0 s."""
 IMPORT = "import its module where the worker starts"

@@ -260,7 +260,7 @@ ANY_TYPE = frozenset({"null", "boolean", "number", "string", "array", "object"})
 
 
 class Codec(ABC):
-    """An object that writes the values of one annotation as JSON, and reads them back."""
+    """Writes the values of one annotation as JSON, and reads them back."""
 
     label: str
     """The annotation, for messages."""
