@@ -252,7 +252,9 @@ class WebhookInvalid(OutboxqError, ValueError):
 
 
 class MessageUnreadable(OutboxqError, ValueError):
-    """A message from another program cannot become a task. It is kept as a dead letter, and a redrive reads it again."""
+    """A message from another program cannot become a task. It is kept as a dead letter, and a redrive tries to read it
+    again.
+    """
 
 
 class SourceUnavailable(OutboxqError):

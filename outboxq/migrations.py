@@ -353,8 +353,8 @@ def _place(connection: Connection, schema: str | None) -> str:
 
 
 def _config(*, output: StringIO | None = None, **attributes: Any) -> Config:
-    """Return Alembic's configuration. None of the application's files are read. The values are attributes because
-    options cannot contain a %.
+    """Return Alembic's configuration. None of the application's files are read. The values are passed as attributes,
+    because options cannot contain a %.
     """
     from alembic.config import Config
 

@@ -177,7 +177,7 @@ def _wait_in_words(wait: Any) -> str:
 
 
 def _in_words(seconds: float) -> str:
-    """Return a wait without needless decimals: 2 s, 1.5 s, 10 min."""
+    """Return a wait without unnecessary decimals: 2 s, 1.5 s, 10 min."""
     return f"{seconds:g} s" if seconds < 10 else span(seconds)
 
 

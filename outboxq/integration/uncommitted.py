@@ -24,7 +24,7 @@ _Numbers = Counter[tuple[str, str]]
 _NOTED = "_outboxq_uncommitted"
 """The Session attribute that holds the numbers of uncommitted tasks and events, by transaction or savepoint."""
 _sessions: weakref.WeakKeyDictionary[Connection, weakref.ref[Session]] = weakref.WeakKeyDictionary()
-"""The session for each connection that an integration passes in place of the session itself."""
+"""The session to which each connection belongs, if an integration passes the connection instead of the session."""
 
 
 def note(target: object, name: str, number: int = 1, *, kind: str = "task") -> None:

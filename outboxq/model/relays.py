@@ -34,7 +34,7 @@ class OnRefused(StrEnum):
 
     @property
     def of_dead_letters(self) -> OnDeadLetter:
-        """The equivalent `OnDeadLetter` value, for the task that is the dead letter."""
+        """The equivalent `OnDeadLetter` value, for the task that becomes a dead letter when an event is refused."""
         return OnDeadLetter.HOLD if self is OnRefused.HOLD else OnDeadLetter.RELEASE
 
 

@@ -63,7 +63,7 @@ class Field:
 
     def of_form(self, form: Mapping[str, str]) -> Any:
         """Return the field's value from a form. If there are two inputs, they are a number of starts and a period in
-        seconds. Raises InvalidArgument.
+        seconds. Raises InvalidArgument for a value that is not valid.
         """
         texts = [form.get(name, "").strip() for name in self.in_form]
         if self.read is None:
