@@ -156,7 +156,9 @@ _BASES = {"wait": wait_base, "stop": stop_base, "retry": retry_base}
 
 
 def _wait_in_words(wait: Any) -> str:
-    """Return a description of the waits between attempts. A function or a less common tenacity object is shown by its name."""
+    """Return a description of the waits between attempts. A function or a less common tenacity object is shown by its
+    name.
+    """
     given = vars(wait) if isinstance(wait, wait_base) else {}
     longest = given.get("max", math.inf)
     to = f" to at most {_in_words(longest)}" if longest <= _LONGEST.total_seconds() else ""

@@ -229,7 +229,7 @@ class NewTask(TaskOptions):
     time.
     """
     topic: str | None = None
-    """The topic of the emitted event that the task handles; None if no event enqueued the task."""
+    """The topic of the emitted event that the task handles; None if the task was not enqueued by an event."""
     expires_at: datetime | None = None
     """The time after which the task is no longer started, as an aware datetime. If it is None, the task expires after
     `expires_in`, counted from now by the database's clock. If both are None, it never expires.
