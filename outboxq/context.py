@@ -182,7 +182,7 @@ class TaskContext(Answering):
         self.queue: Final[str] = claim.queue
         """The queue in which the task waited."""
         self.topic: Final[str | None] = claim.topic
-        """The topic of the emitted event that this task handles; None if it was not enqueued by an event."""
+        """The topic of the emitted event that this task handles; None if the task was not enqueued by an event."""
         stored = claim.partition_key
         self.partition_key: Final[str | None] = None if stored is None or claim.concurrency_key is not None else stored
         """The partition key; None if the task does not have one. Tasks with the same key run one at a time, in order.

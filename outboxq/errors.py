@@ -35,7 +35,7 @@ class SchemaOutOfDate(ConfigurationError):
         self.code_is_older = code_is_older
         """True if the tables belong to a later release. The package must then be upgraded, not the tables."""
         self.is_mended_by_an_upgrade = remedy is not None and not code_is_older
-        """True if `outboxq upgrade` makes the tables fit this release."""
+        """True if `outboxq upgrade` would make the tables fit this release."""
 
     def mended_by(self, command: str) -> SchemaOutOfDate:
         """Return this error with the command that upgrades the tables, or unchanged if an upgrade would not help."""
@@ -252,7 +252,9 @@ class WebhookInvalid(OutboxqError, ValueError):
 
 
 class MessageUnreadable(OutboxqError, ValueError):
-    """A message from another program cannot become a task. It is kept as a dead letter, and a redrive reads it again."""
+    """A message from another program cannot become a task. It is kept as a dead letter, and a redrive tries to read it
+    again.
+    """
 
 
 class SourceUnavailable(OutboxqError):
@@ -260,4 +262,4 @@ class SourceUnavailable(OutboxqError):
 
 
 class LeaseLost(OutboxqError):
-    """The claim has ended, and another worker may hold the task execution, so nothing was written."""
+    """The claim has ended, and another worker may have claimed the task execution, so nothing was written."""

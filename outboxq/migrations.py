@@ -79,7 +79,7 @@ ischema_names.setdefault("xid8", Xid8)  # otherwise every comparison would warn 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rounds:
-    """The limits on how long an upgrade may keep others waiting and on how long it keeps trying."""
+    """The limits on how long an upgrade may keep other transactions waiting and on how long it keeps trying."""
 
     lock_timeout: timedelta = table_locks.LOCK_TIMEOUT
     wait: timedelta = table_locks.WAIT
@@ -107,9 +107,9 @@ def upgrade(
 
     With a URL or an Engine, the upgrade runs in its own transaction. With a Connection, it runs in that connection's
     transaction, which remains open; inside an application's own migration, pass ``op.get_bind()``. If the `schema`
-    (PostgreSQL) does not exist, it is created. If the tables belong to a later release that admits this one, the
-    upgrade leaves them unchanged and logs a message. Raises SchemaOutOfDate if that release does not admit this one,
-    and InvalidTarget for a Connection whose transaction cannot roll back the upgrade.
+    (PostgreSQL) does not exist, it is created. If the tables belong to a later release that supports this one,
+    the upgrade leaves them unchanged and logs a message. Raises SchemaOutOfDate if that release does not support this
+    one, and InvalidTarget for a Connection whose transaction cannot roll back the upgrade.
 
     On PostgreSQL, the upgrade first locks all tables. If another transaction is using one of them, the upgrade waits no
     longer than `lock_timeout`, because enqueues have to wait for the upgrade during that time. The upgrade then
@@ -146,8 +146,8 @@ def downgrade(database: str | URL | Engine | Connection, revision: str, *, schem
 
 
 def admit_from(oldest_code: str) -> None:
-    """Set the oldest revision whose code the schema admits. outboxq's own migration scripts call this in upgrade() and
-    downgrade().
+    """Set the oldest revision whose code the schema supports. outboxq's own migration scripts call this in upgrade()
+    and downgrade().
 
     A revision that only adds things that older code can ignore repeats the previous revision's value. A revision that
     removes something, or needs something that older code does not write, names the first revision whose code can work
@@ -336,7 +336,7 @@ def _migrating(
 
 
 def _found(connection: Connection, dialect: Dialect) -> tuple[str | None, str | None]:
-    """Return the tables' revision and the oldest code that they admit; both are None if there are no tables.
+    """Return the tables' revision and the oldest code that they support; both are None if there are no tables.
 
     Raises SchemaOutOfDate if the tables belong to an unreleased version.
     """
@@ -353,8 +353,8 @@ def _place(connection: Connection, schema: str | None) -> str:
 
 
 def _config(*, output: StringIO | None = None, **attributes: Any) -> Config:
-    """Return Alembic's configuration. None of the application's files are read. The values are attributes because
-    options cannot contain a %.
+    """Return Alembic's configuration. None of the application's files are read. The values are passed as attributes,
+    because options cannot contain a %.
     """
     from alembic.config import Config
 

@@ -156,7 +156,9 @@ _BASES = {"wait": wait_base, "stop": stop_base, "retry": retry_base}
 
 
 def _wait_in_words(wait: Any) -> str:
-    """Return the waits between attempts in words. A function or a less common tenacity object is shown by its name."""
+    """Return a description of the waits between attempts. A function or a less common tenacity object is shown by its
+    name.
+    """
     given = vars(wait) if isinstance(wait, wait_base) else {}
     longest = given.get("max", math.inf)
     to = f" to at most {_in_words(longest)}" if longest <= _LONGEST.total_seconds() else ""
@@ -177,7 +179,7 @@ def _wait_in_words(wait: Any) -> str:
 
 
 def _in_words(seconds: float) -> str:
-    """Return a wait without needless decimals: 2 s, 1.5 s, 10 min."""
+    """Return a wait without unnecessary decimals: 2 s, 1.5 s, 10 min."""
     return f"{seconds:g} s" if seconds < 10 else span(seconds)
 
 

@@ -151,8 +151,8 @@ class SqlalchemyTarget(Target):
 
     Statements go directly to the driver's cursor, because SQLAlchemy's layers take longer than claiming one task.
     SQLAlchemy still does its part: it raises the errors, notices a lost connection, and begins the transaction. If the
-    engine logs statements (`echo`), or if its cursor events have a listener, for example for tracing, our statements
-    use SQLAlchemy's cursor.
+    engine logs statements (`echo`), or if its cursor events have a listener, for example for tracing, outboxq's
+    statements use SQLAlchemy's cursor.
     """
 
     def __init__(self, connection: Connection, schema: str | None, dialect: Dialect | None = None) -> None:
@@ -381,8 +381,8 @@ class DjangoTarget(Target):
             self.execute("BEGIN IMMEDIATE", {})
 
     def forbid_commit(self, reason: Callable[[], InvalidTarget | None]) -> None:
-        """Make Django roll back the innermost `atomic()` block that has a savepoint when that block ends, as Django
-        does after an error in an `atomic()` block without a savepoint.
+        """Make Django roll back the innermost `atomic()` block that has a savepoint when that block ends. Django itself
+        does so after an error in an `atomic()` block without a savepoint.
         """
         if self.connection.in_atomic_block and (error := reason()) is not None:
             self.connection.rollback_exc = error  # the cause of the error that Django raises at the next query

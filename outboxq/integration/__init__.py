@@ -36,8 +36,8 @@ class FrontEnd:
     """
 
     def typed(self, command: Sequence[str]) -> str:
-        """Return the command line for the words of a command, given without the program: ``("queue", "resume",
-        "mail")``.
+        """Return the command line for a command, whose words are given without the program's name: ``("queue",
+        "resume", "mail")``.
         """
         options = [self.options] if self.options else []
         app = [shlex.quote(self.app)] if self.app else []

@@ -294,8 +294,8 @@ class _SafeHook:
                 self.failed(f"its {method}() failed on exit, and the error was ignored", own, about)
 
     def failed(self, what: str, error: Exception, about: object = None) -> None:
-        """Log an exception that the hook raised, with the fields of its task. The first exception is logged
-        immediately; later exceptions are logged at most once a minute.
+        """Log an exception that the hook raised, with the fields of the task if the hook was called for a task. The
+        first exception is logged immediately; later exceptions are logged at most once a minute.
         """
         fields = fields_of(about.claim) if isinstance(about, TaskContext) else None
         self._logs.setdefault(what, FailureLog(log, level=logging.ERROR)).failed(

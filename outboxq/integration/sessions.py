@@ -171,7 +171,7 @@ class _SessionUnitOfWork:
 
     @property
     def target(self) -> object:
-        """The session's savepoint, so that the session's `rollback()` undoes an enqueue, as in a request."""
+        """The session's savepoint. The session's `rollback()` therefore undoes an enqueue, as in a request."""
         if self._is_flushed:
             return self._unit.target
         return self.session.connection(bind_arguments={"bind": self.connection})

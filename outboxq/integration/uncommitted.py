@@ -24,7 +24,7 @@ _Numbers = Counter[tuple[str, str]]
 _NOTED = "_outboxq_uncommitted"
 """The Session attribute that holds the numbers of uncommitted tasks and events, by transaction or savepoint."""
 _sessions: weakref.WeakKeyDictionary[Connection, weakref.ref[Session]] = weakref.WeakKeyDictionary()
-"""The session for each connection that an integration passes in place of the session itself."""
+"""The session to which each connection belongs, if an integration passes the connection instead of the session."""
 
 
 def note(target: object, name: str, number: int = 1, *, kind: str = "task") -> None:
@@ -91,7 +91,8 @@ def _ended(session: Session, transaction: SessionTransaction) -> None:
     """Warn if the transaction was neither committed nor rolled back, but ended by `close()`. If a savepoint has ended,
     what was written in it now belongs to the transaction around it.
 
-    An exception that passes through the Session's `with` block also closes the Session, but is reported anyway.
+    An exception that leaves the Session's `with` block also closes the Session. It does not cause a warning, because
+    the exception itself is reported.
     """
     noted: dict[SessionTransaction, _Numbers] | None = session.__dict__.get(_NOTED)
     if noted is None:

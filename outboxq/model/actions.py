@@ -27,7 +27,7 @@ class CommandAction(StrEnum):
     """The changes that people make with commands other than verbs, named after these commands."""
 
     ENQUEUE = "enqueue"
-    """Enqueueing a task in the dashboard. The command `outboxq enqueue` is not recorded, because programs use it too.
+    """A task was enqueued in the dashboard. The command `outboxq enqueue` is not recorded, because programs use it too.
     """
     PRUNE = "prune"
     SCHEDULE_ADD = "schedule add"

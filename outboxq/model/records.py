@@ -90,7 +90,7 @@ class EventType(StrEnum):
     UNROUTED = "event_unrouted"
     """An emit had no subscribers. The event does not belong to a task."""
     SKIPPED = "schedule_skipped"
-    """Some of a schedule's missed ticks will not be caught up. The event does not belong to a task."""
+    """Some of the ticks that a schedule missed will not run. The event does not belong to a task."""
     BATCH_CREATED = "batch_created"
     """A batch or a chain was created. The event does not belong to a task; its `pipeline_execution_id` is the batch's
     id.
@@ -220,15 +220,16 @@ class NewTask(TaskOptions):
     headers: str | None = field(default=None, repr=False)
     """The headers as a JSON object of strings; None if the task does not have any."""
     partition_key: str | None = None
-    """Tasks with the same queue and key run one at a time, in the order in which they were enqueued; None if the task
-    does not have such a key.
+    """The task's partition key; None if it does not have one. Tasks with the same queue and partition key run one at a
+    time, in the order in which they were enqueued.
     """
     concurrency_key: str | None = None
-    """Tasks with the same queue and key run in any order, with at most as many at once as the queue's limit per key
-    allows. Without a limit, they run one at a time.
+    """The task's concurrency key; None if it does not have one. Tasks with the same queue and concurrency key run in
+    any order, with at most as many at once as the queue's limit per key allows. Without a limit, they run one at a
+    time.
     """
     topic: str | None = None
-    """The topic of the emitted event that the task handles; None if it was not enqueued by an event."""
+    """The topic of the emitted event that the task handles; None if the task was not enqueued by an event."""
     expires_at: datetime | None = None
     """The time after which the task is no longer started, as an aware datetime. If it is None, the task expires after
     `expires_in`, counted from now by the database's clock. If both are None, it never expires.
@@ -241,7 +242,7 @@ class NewTask(TaskOptions):
     unique_for: timedelta | None = None
     """The time after which the key becomes free again."""
     unique_until_finished: bool = False
-    """If True, the key becomes free again when its task has ended."""
+    """If True, the key becomes free again when its task ends."""
     on_conflict: OnConflict = OnConflict.RETURN
 
     made_of: ClassVar[Mapping[str, Any] | None] = None

@@ -18,8 +18,8 @@ RELAY_PREFIX: Final = "relay."
 """The prefix of each relay's task name and queue name."""
 MOST_SHARDS: Final = 64
 REMEMBERED: Final = timedelta(days=7)
-"""The minimum period in which a relay gets only one event with a given idempotency key. The first prune after this
-period deletes the key.
+"""The minimum period for which the idempotency key of a relay's event is kept, so that the relay does not receive
+another event with this key. The first prune after this period deletes the key.
 """
 _SLOTS: Final = 256
 
@@ -34,7 +34,7 @@ class OnRefused(StrEnum):
 
     @property
     def of_dead_letters(self) -> OnDeadLetter:
-        """The equivalent `OnDeadLetter` value, for the task that is the dead letter."""
+        """The equivalent `OnDeadLetter` value, for the task that becomes a dead letter when an event is refused."""
         return OnDeadLetter.HOLD if self is OnRefused.HOLD else OnDeadLetter.RELEASE
 
 
@@ -92,7 +92,7 @@ class Relay:
     messages: int = 0
     """The number of events that the broker has not confirmed, up to `COUNTED`."""
     oldest_at: datetime | None = None
-    """The time of the oldest event that the broker has not confirmed; None if there are none."""
+    """The time of the oldest event that the broker has not confirmed; None if there is no such event."""
     dead_letters: int = 0
     """The number of events that the broker refused and that are still dead letters, up to `COUNTED`."""
     redriven: int = 0

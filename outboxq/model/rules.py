@@ -192,7 +192,7 @@ class _Cron(Rule):
             timedelta(hours=1): seconds * minutes,
             timedelta(minutes=1): seconds,
         }
-        """The number of ticks in each day, hour or minute that has any ticks and in which the clocks do not change."""
+        """The number of ticks in a day, hour or minute that has ticks and no change of the clocks."""
 
     def after(self, moment: datetime) -> datetime | None:
         moment = max(moment.astimezone(UTC), self._earliest)
@@ -355,7 +355,7 @@ class Plan:
     """A schedule's next ticks, and the missed ticks that its catch-up policy skips."""
 
     ticks: tuple[datetime, ...]
-    """The ticks that become tasks, in UTC, earliest first. They include missed ticks that are caught up."""
+    """The ticks that become tasks, in UTC, earliest first. They include the missed ticks that still run."""
     skipped: int
     first_skipped: datetime | None
     last_skipped: datetime | None
@@ -372,17 +372,17 @@ class Plan:
 def stands_ahead(schedule: Schedule, now: datetime) -> bool:
     """Return whether a schedule has been planted further ahead than the current clock allows.
 
-    No tick from `updated_at` to `planted_until` was left out. If both are in the future, the clock was running fast: it
-    skipped the ticks from now to `updated_at`, which are still to come. If only `planted_until` is in the future, the
-    clock was set back, and the ticks up to that time already have their tasks. The exception is a `planted_until` more
-    than a day ahead, which a worker with a correct clock cannot have set.
+    No tick from `updated_at` to `planted_until` was left out. If both times are in the future, the clock was running
+    fast, and the ticks from now to `updated_at` were skipped although they are still to come. If only `planted_until`
+    is in the future, the clock was set back, and the ticks up to that time already have their tasks. The exception is a
+    `planted_until` more than a day ahead, which a worker with a correct clock cannot have set.
     """
     near, far = now + HORIZON, now + FARTHEST
     return schedule.planted_until > near and (schedule.updated_at > near or schedule.planted_until > far)
 
 
 def plan(schedule: Schedule, *, now: datetime, horizon: timedelta, limit: int) -> Plan:
-    """Return the plan for the ticks between the schedule's `planted_until` and `horizon` from now.
+    """Return the plan for the ticks between the schedule's `planted_until` and the time that is `horizon` from now.
 
     A tick before now was missed, and the catch-up policy decides whether it still runs. A plan contains at most `limit`
     ticks that have not been missed (`limit` is at least 1); the next plan contains the rest. All missed ticks are in
@@ -475,7 +475,7 @@ def sentence_of(schedule: Schedule) -> str:
 
 
 def next_tick(schedule: Schedule, after: datetime) -> datetime | None:
-    """Return the next tick; None if the schedule is paused or has ended, or this process cannot read its rule."""
+    """Return the next tick; None if the schedule is paused or has ended, or if this process cannot read its rule."""
     return next(iter(_ticks(schedule, after) or ()), None)
 
 
@@ -496,8 +496,8 @@ def to_come(
 
 
 def _ticks(schedule: Schedule, after: datetime) -> Iterator[datetime] | None:
-    """Return the rule's ticks after the given time; None if the schedule is paused, or this process cannot read its
-    rule.
+    """Return the rule's ticks after the given time; None if the schedule is paused, or if this process cannot read
+    its rule.
     """
     if schedule.paused_at is not None:
         return None

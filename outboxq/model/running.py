@@ -136,8 +136,8 @@ class Progress:
 
 
 def fraction_of(value: object) -> float:
-    """Return the completed fraction of the work as a float from 0 to 1. A number outside this range is replaced by the
-    nearest limit.
+    """Return the completed fraction of the work as a float from 0 to 1. A number outside this range is replaced by 0 or
+    1, whichever is nearer.
 
     Raises InvalidArgument for anything that is not a number.
     """

@@ -50,7 +50,7 @@ the task.
 ZONE_HEADER = "outboxq-tz"
 """The header that contains a schedule's time zone, on the tasks of that schedule. If it is missing, the zone is UTC."""
 RULE_HEADER = "outboxq-rule"
-"""The header that contains the rule that a tick follows, for monitors that expect the next tick."""
+"""The header that contains the rule that a tick follows, so that monitors know when to expect the next tick."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -44,8 +44,9 @@ class Transport(Protocol):
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
         """Publish the events in order, wait for the broker's answers, and return one outcome for each event.
 
-        The transport connects when it is first used, and again after it has lost the connection. `deadline` is a value of
-        `time.monotonic()`: an event that has not been answered by then is `Unsure`. An exception counts as `Unsure` for all events.
+        The transport connects when it is first used, and again after it has lost the connection. `deadline` is a value
+        of `time.monotonic()`: an event for which no answer has arrived by then is `Unsure`. An exception counts as
+        `Unsure` for all events.
         """
 
     def close(self) -> None:

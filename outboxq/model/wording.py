@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 MOST_LISTED = 3
 """The maximum number of queues, tasks, schedules, batches or keys that a sentence names."""
 LONGEST_TEXT = 20_000
-"""The maximum number of a string's characters that a page shows."""
+"""The maximum number of characters that a page shows of one string."""
 TENTHS = 9.95
 """The shortest span, in seconds, that is written in whole seconds. With one decimal place, it would read 10.0 s."""
 IMPORT = "import its module where the worker starts"
@@ -61,7 +61,7 @@ def span(value: timedelta | float) -> str:
 
 def unseen(silence: timedelta) -> str:
     """Return what to say about a worker that counts as dead, such as "has not been seen for 3 min". `silence` is the
-    time since its last sign of life.
+    time since the worker was last seen.
     """
     since = "since the clock was set back" if silence < timedelta(0) else f"for {span(silence)}"
     return f"has not been seen {since}"

@@ -54,7 +54,7 @@ class Field:
     empty: str = ""
     """The text to use for an empty input."""
     is_hidden: bool = False
-    """If True, the record of the action says only that the value was given, because not everyone may see it."""
+    """If True, the record of the action says only that the value was given, because some people must not see it."""
 
     @property
     def in_form(self) -> tuple[str, ...]:
@@ -63,7 +63,7 @@ class Field:
 
     def of_form(self, form: Mapping[str, str]) -> Any:
         """Return the field's value from a form. If there are two inputs, they are a number of starts and a period in
-        seconds. Raises InvalidArgument.
+        seconds. Raises InvalidArgument for a value that is not valid.
         """
         texts = [form.get(name, "").strip() for name in self.in_form]
         if self.read is None:
@@ -126,7 +126,7 @@ LIMITS = (
 
 
 def _kept(name: str, label: str, read: Callable[[str], Any], metavar: str, help: str, **more: Any) -> Field:
-    """Return the field for a value that is not changed if the option is left out."""
+    """Return the field for a value that stays unchanged if the option is omitted."""
     option = f"--{name.replace('_', '-')}"
     return Field(name=name, option=option, label=label, read=read, metavar=metavar, help=help, default=..., **more)
 

@@ -93,7 +93,7 @@ class Outcome:
     record: Any
     """The result for programs: a record from the store, or a mapping."""
     answer: str = ""
-    """The text that a command prints instead of the sentence, such as the id of a new task; "" for the sentence."""
+    """The text that a command prints instead of the sentence, such as a new task's id; "" to print the sentence."""
     changes: int = 1
     """The number of changes; 0 if everything was already as the person wanted it."""
     replaced: Mapping[str, Any] = field(default_factory=dict)

@@ -118,8 +118,9 @@ def RECOVER_WORKER(store: Store, worker: UUID, why: str, using: object, *, on_ch
 def END_SESSION(store: Store, session: str, _why: str, using: object) -> Outcome:
     """End a session that holds a snapshot.
 
-    SESSION is a PostgreSQL process ID and its start time, as `check` prints them. The transaction is rolled back, and
-    the program receives an error. Your role needs the privileges of the session's role or of pg_signal_backend.
+    SESSION consists of the session's PostgreSQL process ID and start time, as `check` prints them. The transaction is
+    rolled back, and the program receives an error. Your role needs the privileges of the session's role or of
+    pg_signal_backend.
     """
     store.end_session(session, using=using)
     return Outcome(predicate="was ended; its transaction was rolled back", record={"session": session, "ended": True})

@@ -285,11 +285,11 @@ class RecordCodec(Codec):
 
 
 class ModelCodec(Codec):
-    """A pydantic model, which writes and reads itself. Each value is read back immediately, to check that nothing is
-    lost.
+    """A pydantic model, written and read by pydantic itself. Each value is read back immediately, to check that nothing
+    is lost.
 
     Pydantic can lose a field in many ways, for example through an alias for only one direction, `exclude=True`, or a
-    `SecretStr` that is dumped as asterisks. The second validation costs microseconds.
+    `SecretStr` that is dumped as asterisks. The second validation takes only microseconds.
     """
 
     def __init__(self, cls: Any) -> None:

@@ -293,7 +293,7 @@ def sanitize(text: str, *, limit: int = 8_192) -> str:
 
 
 def _returned(value: Any, limits: Limits) -> object:
-    """Write a model with the field names from which it can read itself back."""
+    """Return the plain JSON value; for a model, with the field names from which pydantic can read it back."""
     return jsonable(dump_model(value, by_alias=True), limits) if is_model(type(value)) else readable(value, limits)
 
 

@@ -133,7 +133,7 @@ def jsonable(value: Any, limits: Limits) -> object:  # noqa: C901 - one case per
 
 
 def convert_array(values: Collection[Any], converters: Iterable[Convert], limits: Limits) -> list[object]:
-    """Convert each item with its own converter; `converters` may be endless."""
+    """Convert each item with its own converter; `converters` may be infinite."""
     limits.enter(len(values))
     found: list[object] = []
     try:
@@ -148,7 +148,7 @@ def convert_array(values: Collection[Any], converters: Iterable[Convert], limits
 def convert_object(
     values: Mapping[Any, Any], convert_key: Convert, converters: Iterable[Convert], limits: Limits
 ) -> dict[Any, object]:
-    """Convert each key with `convert_key`, and each item with its own converter; `converters` may be endless."""
+    """Convert each key with `convert_key`, and each item with its own converter; `converters` may be infinite."""
     limits.enter(len(values))
     found: dict[Any, object] = {}
     key: object = None

@@ -71,7 +71,7 @@ version_table = Table(
 
 
 class OptionColumns(TypedColumns):
-    """A task's options (`model.TaskOptions`), which every execution, subscription and schedule has."""
+    """A task's options (`model.TaskOptions`), as stored for each execution, subscription and schedule."""
 
     queue = Column(Text, nullable=False)
     priority = Column(SmallInteger, nullable=False)
