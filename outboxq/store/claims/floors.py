@@ -214,8 +214,8 @@ class Turns:
         return self._due_at - time.monotonic()
 
     def took(self, seconds: float, *, least: float | None = None) -> None:
-        """Record that a statement has ended, and the number of seconds that it took. `least` replaces the shortest time
-        until the next statement.
+        """Record that a statement has ended, and the number of seconds that it took. `least` replaces the default
+        minimum time until the next statement.
         """
         self._due_at = time.monotonic() + min(max(_LEAST if least is None else least, _REST * seconds), _LONGEST)
 

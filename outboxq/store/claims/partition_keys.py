@@ -10,11 +10,12 @@ A claim consists of two statements in one transaction:
    statement did both, two workers could see different heads of a key, lock different rows, and run both tasks.
 
 The scan reads a limited number of keys. Beyond these keys, `acquire_due` finds the keys whose entries have been due the
-longest, and `acquire_recent` finds the keys that changed last. A later scan finds the keys that both of these miss.
+longest, and `acquire_recent` finds the keys that changed last. A later scan finds the keys that neither of these
+functions finds.
 
 The head of a key is its first entry by priority, then by position. Only the head has to be due and to have a topic that
-this worker handles. So a delayed, retried or unwanted head blocks its own key and no other. The key's row is deleted in
-the transaction that ends the attempt, or is kept as held after a failure that blocks the key (`task_rows.py`).
+this worker handles. So a delayed, retried or unwanted head blocks only its own key. The key's row is deleted in the
+transaction that ends the attempt, or is kept as held after a failure that blocks the key (`task_rows.py`).
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ KEPT = timedelta(days=7)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LiveWorker:
-    """A worker, as it registered itself."""
+    """A worker, with the values that it registered."""
 
     id: UUID
     label: str
@@ -255,8 +255,8 @@ class Workers(Answering):
         return self._store.run(lambda target: worker(target, worker_id), using=using, begin=Begin.READ)
 
     def silence(self, worker_id: UUID, *, using: object = None) -> timedelta | None:
-        """Return the time since a worker was last seen if it counts as dead; None for a live worker, and for one that is
-        not registered. The time is negative if the clock has been set back since.
+        """Return the time since a worker was last seen if it counts as dead; None for a live worker, and for one that
+        is not registered. The time is negative if the clock has been set back since the worker was last seen.
         """
         identifier(worker_id)
 

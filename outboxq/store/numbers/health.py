@@ -35,7 +35,8 @@ _LONG_AGO = timedelta(minutes=10)
 """The age above which the last automatic vacuum counts as long ago. Autovacuum looks for work once a minute."""
 _LOG_LIMIT = 2 * LOG_KEPT
 _PRUNED_WITHIN = timedelta(days=32)
-"""If the last prune was longer ago than this, nothing seems to delete old tasks. Usual intervals are at most a month.
+"""If the last prune was longer ago than this, nothing seems to delete old tasks. Tasks are usually deleted at least
+once a month.
 """
 
 
@@ -76,8 +77,8 @@ def _no_worker(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
 
 
 def _is_unserved(one: Statistics) -> bool:
-    """Return whether tasks wait in a queue without workers. Delayed tasks count too, because a task that was released
-    when no worker knew its name is delayed, and would otherwise wait unnoticed.
+    """Return whether tasks are waiting in a queue without workers. Delayed tasks count too, because a task that was
+    released when no worker knew its name is delayed, and would otherwise wait unnoticed.
     """
     return bool(one.due or one.delayed or one.retrying) and not one.live_workers
 

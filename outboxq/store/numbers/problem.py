@@ -97,7 +97,7 @@ class HealthLimits:
     """The maximum delay before the ticks of a schedule become tasks. Workers plant them a minute ahead."""
     schedule_ahead: bool = True
     relay_late: timedelta | None = timedelta(minutes=5)
-    """The maximum time for which an event of a relay to a broker may wait."""
+    """The maximum time for which an event may wait in a relay to a broker."""
     receiver_failing: timedelta | None = timedelta(minutes=5)
     """The maximum time for which a receiver may fail."""
     queue_paused: bool = False

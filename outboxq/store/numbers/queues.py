@@ -368,7 +368,7 @@ def change(g: Grammar) -> sa.Insert:
     """Change the settings of :queue, and return all of them. A repeated pause keeps the time and the reason of the
     first pause.
 
-    If the rate limit changes, its bucket is full again.
+    A change of the rate limit refills its bucket.
     """
     columns = [column for name in _COLUMNS for column in _COLUMNS[name] if name != "paused"]
     written = {

@@ -193,7 +193,9 @@ def end_session(store: Transactions, session: str, *, using: object = None) -> N
     """
     pid, began_at = _parts_of(session)
     if not store.dialect.measures_tables:
-        raise InvalidArgument("only PostgreSQL sessions can be ended; on SQLite, end the process that reads the file")
+        raise InvalidArgument(
+            "only PostgreSQL sessions can be ended; on SQLite, end the process that is reading the file"
+        )
 
     def work(target: Target) -> bool:
         try:

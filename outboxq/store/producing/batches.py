@@ -285,8 +285,8 @@ class Batches(Answering):
         shares: bool = False,
         using: object = None,
     ) -> int:
-        """Cancel those tasks of a batch that this statement selects. With `shares`, stop if other workers have
-        cancelled the same tasks.
+        """Cancel the tasks of a batch that this statement selects. With `shares`, stop if other workers have cancelled
+        the same tasks.
         """
         cancelled, after = 0, _FIRST
         kinds = {EventType.CANCELLED: {TaskStatus.READY, TaskStatus.RUNNING}}

@@ -210,8 +210,8 @@ LOCK: Mapping[str, Builder] = {
 
 
 def unasked(g: Grammar) -> sa.Select[Any]:
-    """Select the Running tasks of `unended` that were not asked to stop. This reads the running tasks instead of the
-    whole batch.
+    """Select the Running tasks of `unended` that have not been asked to stop. This reads the running tasks instead of
+    the whole batch.
     """
     leased = _leased(g)
     mine = (leased.c.batch_id == _batch_id, leased.c.cancel_requested_at.is_(None), leased.c.id > _after)
