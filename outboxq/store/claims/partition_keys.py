@@ -125,8 +125,9 @@ class KeyTurns:
     ) -> tuple[list[Row], set[str]]:
         """Return the acquired keys, and the queues whose segments were read to their ends. Moves the cursors.
 
-        The cursor of a queue never passes a free key that could not be acquired for lack of room. Keys are compared by
-        the numbers that the statement returns, because the database may order names differently from Python.
+        The cursor of a queue never passes a free key that was not acquired because the claim was full. Keys are
+        compared by the numbers that the statement returns, because the database may order names differently from
+        Python.
         """
         seen = target.run(acquire, values | {"limit": limit, "budget": budget}, segments)
         seen.sort(key=lambda row: (row["place"], row["n"]))
@@ -188,7 +189,7 @@ def _whole(queues: Sequence[str]) -> list[Segment]:
 
 
 RANGE: Columns = {"queue": sa.Text(), "after": sa.Text(), "upto": sa.Text()}
-"""A range of the keys of a queue: greater than `after`, and at most `upto` unless that is NULL."""
+"""A range of the keys of a queue: those that are greater than `after` and, unless `upto` is NULL, at most `upto`."""
 KEYS: Columns = {"queue": sa.Text(), "partition_key": sa.Text()}
 _budget = sa.bindparam("budget", type_=sa.Integer, required=True)
 _after = sa.bindparam("after", type_=sa.Text, required=True)

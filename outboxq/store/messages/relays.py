@@ -11,8 +11,8 @@ published messages are deleted.
 
 **One sender.** A shard has one lease. Messages with the same partition key are always in one slot, and shard S of N
 contains the slots whose number modulo N is S. If the number of shards changes, the leases are revoked, and no worker
-gets a new one until the last of the old leases would have expired. A worker settles messages only under its lease. A
-worker that was frozen can still publish messages that its successor publishes too, but cannot settle them.
+gets a new one until the last of the old leases would have expired. A worker settles messages only while it has the
+lease. A worker that was frozen can still publish messages that its successor publishes too, but cannot settle them.
 
 **Wake-ups.** A sender without work announces that it is going to sleep, and the trigger notifies it of messages. A
 transaction whose trigger ran before the announcement was committed does not notify the sender, but that transaction

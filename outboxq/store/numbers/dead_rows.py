@@ -127,7 +127,7 @@ class DeadRows:
     """The oldest snapshots, oldest first; those of unknown age come last."""
     tables: Sequence[HotTable] = ()
     log: Log | None = None
-    """The log next to a SQLite file."""
+    """The write-ahead log next to a SQLite file."""
 
     @classmethod
     def read(cls, store: Transactions, target: Target) -> DeadRows:

@@ -303,7 +303,7 @@ def _paused_for(facts: Facts, one: Statistics) -> str:
 
 
 def _resumes(found: Sequence[Statistics], *, of: int = 1) -> tuple[Cure, ...]:
-    """Return the cures for these paused queues. `of` is the number of queues in the problem's sentence."""
+    """Return the cures for these paused queues. `of` is the number of queues that the problem's sentence covers."""
     if len(found) == of == 1:
         return (Cure("resume it", ("queue", "resume", found[0].queue)),)
     return tuple(Cure(f"resume {one.queue!r}", ("queue", "resume", one.queue)) for one in found[:MOST_LISTED])
@@ -567,8 +567,8 @@ def _of_queues(rule: Rule, found: Sequence[Statistics], sentence: str, *cures: C
 
 
 def _heaviest(found: Iterable[Statistics]) -> list[Statistics]:
-    """Return the queues, sorted by the number of due tasks multiplied by the age of the oldest task, then by number and
-    name.
+    """Return the queues, sorted by the number of due tasks multiplied by the age of the oldest task, then by number of
+    due tasks, then by name.
     """
     return sorted(found, key=lambda one: (-one.due * _due_for(one).total_seconds(), -one.due, one.queue))
 

@@ -118,8 +118,9 @@ def health(
     queues: Iterable[str] | None = None,
     using: object = None,
 ) -> list[Problem]:
-    """Return the broken rules, most urgent first; empty if no rule is broken. Problems are sorted by the number of
-    tasks that they hold up, multiplied by how long they have been held up. This reads the same data as `overview`.
+    """Return a problem for each cause that breaks a rule, most urgent first; empty if no rule is broken. Problems are
+    sorted by the number of tasks that they hold up, multiplied by how long they have been held up. This reads the same
+    data as `overview`.
 
     If `limits` is None, the default limits apply. With `queues`, only rules about these queues are evaluated. Raises
     InvalidArgument for limits below 0.
@@ -145,7 +146,9 @@ class Stuck:
     """The numbers of keys and batches that are waiting for a person to act."""
 
     held_keys: Mapping[str, int]
-    """For each queue, the number of partition keys that dead letters hold while tasks with the key wait; up to 100 in all."""
+    """For each queue, the number of partition keys that dead letters hold and for which tasks are waiting; up to 100 in
+    all.
+    """
     batches: int
     """Number of batches and chains that are unclosed, or that wait only for dead letters."""
 

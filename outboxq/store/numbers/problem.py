@@ -99,7 +99,7 @@ class HealthLimits:
     relay_late: timedelta | None = timedelta(minutes=5)
     """The maximum time for which an event may wait in a relay to a broker."""
     receiver_failing: timedelta | None = timedelta(minutes=5)
-    """The maximum time for which a receiver may fail."""
+    """The maximum time for which a receiver may keep failing."""
     queue_paused: bool = False
     key_held: bool = True
     unknown_task: bool = True

@@ -40,7 +40,7 @@ _DEFAULT = TaskOptions().queue
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QueueSettings:
-    """The settings of a queue. A queue without a row has the defaults."""
+    """The settings of a queue. A queue without a row has the default settings."""
 
     queue: str
     paused_at: datetime | None = None
@@ -274,8 +274,8 @@ class Queues(Answering):
         return self._store.run(work, using=using)
 
     def _change(self, target: Target, queue: str, settings: dict[str, Any]) -> tuple[Row, bool]:
-        """Change the settings, and return the row and whether any setting has changed. If the rate per key changes, all
-        buckets are full again.
+        """Change the settings, and return the row and whether any setting has changed. A change of the rate per key
+        refills all buckets.
         """
         # The row is locked before it is compared, so that no other change can happen in between, and no claim can use a
         # start under the old rate.

@@ -204,7 +204,7 @@ def end_session(store: Transactions, session: str, *, using: object = None) -> N
             if not store.dialect.is_denied(error):
                 raise
             raise NotPermitted(
-                f"this role is not permitted to end process {pid}: it needs the privileges of the session's role, or GRANT "
+                f"this role is not permitted to end process {pid}: it needs the privileges of the session's role or of "
                 f"pg_signal_backend; the session of a superuser can be ended only by a superuser, with "
                 f"SELECT pg_terminate_backend({pid})"
             ) from error

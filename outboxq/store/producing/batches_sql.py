@@ -71,8 +71,8 @@ def create(g: Grammar) -> Transition:
 
 
 def change(g: Grammar) -> sa.Insert:
-    """Add :added tasks to a batch, and close it if :closes. The change is counted when the transaction commits; on
-    SQLite, immediately.
+    """Add :added tasks to a batch, and close it if :closes is true. The change is counted when the transaction commits;
+    on SQLite, immediately.
 
     Returns no row for a missing or completed batch, or for a batch that is being cancelled and would get more tasks.
     """
