@@ -460,8 +460,8 @@ def is_registered() -> sa.ColumnElement[bool]:
 
 
 def recovered(_: Grammar) -> sa.Select[Any]:
-    """Select up to :limit ends of this worker's claims that other workers or people wrote, in the order in which they
-    were written.
+    """Select up to :limit events with which other workers or people ended this worker's claims, in the order in which
+    the events were written.
 
     The query reads up to :most events from the primary key, beginning with the event number :first. No index contains
     the worker, because such an index would slow down the insertion of every event. Other workers recover a dead

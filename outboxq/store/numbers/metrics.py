@@ -174,7 +174,7 @@ class Metrics:
         at: datetime | None = None,
         using: object = None,
     ) -> list[TaskCounts]:
-        """Return the counts for each task in a queue over the window up to the present, the task with the most attempts
+        """Return the counts for each task in a queue over the window that ends now, the task with the most attempts
         first. `at` is the database's current time if it is already known.
 
         The call finds the counts for the window through an index. Raises InvalidArgument.

@@ -118,9 +118,8 @@ def health(
     queues: Iterable[str] | None = None,
     using: object = None,
 ) -> list[Problem]:
-    """Return a problem for each cause that breaks a rule, most urgent first; empty if no rule is broken. Problems are
-    sorted by the number of tasks that they hold up, multiplied by how long they have been held up. This reads the same
-    data as `overview`.
+    """Return the current problems, most urgent first; empty if there are none. Problems are sorted by the number of
+    tasks that they hold up, multiplied by how long they have been held up. This reads the same data as `overview`.
 
     If `limits` is None, the default limits apply. With `queues`, only rules about these queues are evaluated. Raises
     InvalidArgument for limits below 0.
@@ -312,7 +311,7 @@ def _total(queues: Iterable[Statistics], state: str) -> Count:
 
 
 _HELD_LOOKED_AT = 1_000
-"""Maximum number of held keys that are searched for keys with waiting tasks."""
+"""Maximum number of held keys that are checked for waiting tasks."""
 _LOST_WITHIN = timedelta(hours=1)
 """Time for which a lost worker that still holds tasks counts as a problem."""
 _GROUPED, _GROUPS = 2_000, 3

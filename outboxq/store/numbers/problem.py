@@ -144,7 +144,9 @@ _LARGEST = 2**62
 STORM_WITHIN = timedelta(minutes=10)
 """The period that is searched for a retry storm."""
 STORM = 50
-"""Minimum number of failed attempts at one task for a retry storm. Only attempts that will be repeated count."""
+"""Minimum number of failed attempts at one task that counts as a retry storm. Only attempts that will be repeated
+count.
+"""
 HELD = 100
 """Maximum number of held keys with waiting tasks that are read."""
 LOST = 3

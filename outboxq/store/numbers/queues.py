@@ -193,8 +193,8 @@ class Queues(Answering):
         return self._store.run(self._settings, using=using, begin=Begin.READ)
 
     def list(self, *, using: object = None) -> builtins.list[QueueSettings]:
-        """Return all known queues, sorted by name: those that have settings, unfinished tasks or dead letters, those
-        in the last sample, and those that a live worker serves. A queue without settings has the defaults.
+        """Return all known queues, sorted by name: those that have settings, unfinished tasks or dead letters, those in
+        the last sample, and those that a live worker serves. A queue without settings has the default settings.
 
         At most 10,000 dead letters are searched.
         """

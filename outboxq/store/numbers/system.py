@@ -189,7 +189,7 @@ def end_session(store: Transactions, session: str, *, using: object = None) -> N
     includes the session's start time, because the server may have reused the session's process ID for another session.
 
     Raises InvalidArgument for any other text and on SQLite, InvalidTransition if the session holds nothing, and
-    NotPermitted.
+    NotPermitted if the role may not end the session.
     """
     pid, began_at = _parts_of(session)
     if not store.dialect.measures_tables:

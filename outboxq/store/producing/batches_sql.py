@@ -114,8 +114,8 @@ def unclosed(_: Grammar) -> sa.Select[Any]:
 
 
 def waiting_for_dead_letters(_: Grammar) -> sa.Select[Any]:
-    """Select the batches and chains among the first :most unfinished ones that are waiting only for dead letters, with
-    the number of dead letters and the time of the batch's last change.
+    """Select, from the first :most unfinished batches and chains, those that are waiting only for dead letters, each
+    with the number of its dead letters and the time of its last change.
     """
     first = _first_unfinished()
     ended = _ended(first.c)
@@ -178,8 +178,8 @@ def members(_: Grammar) -> sa.Select[Any]:
 
 
 def unended(g: Grammar) -> sa.Select[Any]:
-    """Select the ids and statuses of up to :limit tasks of a batch that cancelling would change, in id order, starting
-    after the id :after.
+    """Select the ids and statuses of up to :limit of a batch's tasks that a cancellation would change, in id order,
+    starting after the id :after.
 
     Running tasks that were asked to stop are included only with :force, and dead letters only with :dead_letters.
     """
@@ -206,7 +206,8 @@ LOCK: Mapping[str, Builder] = {
         (task_executions, "id"),
     )
 }
-"""Locks the rows that a cancel changes, table by table, in the order in which every statement locks these tables."""
+"""Locks the rows that a cancellation changes, table by table, in the order in which every statement locks these tables.
+"""
 
 
 def unasked(g: Grammar) -> sa.Select[Any]:
