@@ -195,7 +195,9 @@ class _Claims:
     def __init__(self) -> None:
         self.turns = Turns()
         self.were_full = self.are_expected = False
-        """`were_full` is True if the last claim was full, and `are_expected` if the next one begins at the front in any case."""
+        """`were_full` is True if the last claim was full, and `are_expected` is True if the next claim must begin at
+        the front.
+        """
 
 
 class Turns:

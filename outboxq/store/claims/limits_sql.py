@@ -1,11 +1,12 @@
 """Claim from a queue that limits its running tasks or its starts, in total or per key.
 
-For a queue without settings, one lookup in a small table is enough. A claim from a limited queue locks the row of its
-settings. So no other claim starts a task of the queue, and the counts are exact until the commit. A claim that finds
-the row locked skips the queue.
+For a queue without settings, one lookup in a small table is enough. A claim from a limited queue locks the row of the
+queue's settings. So no other claim starts a task of the queue, and the counts are exact until the commit. A claim that
+finds the row locked skips the queue.
 
-A running task occupies its key as long as it has a lease. So the key is freed when the task ends, or when it is recovered after a
-crash. The used part of a key's rate is stored in a row of `key_rates`, a token bucket like the queue's.
+A running task occupies its key as long as it has a lease. So the key is freed when the task ends, or when the task is
+recovered after a crash. The used part of a key's rate is stored in a row of `key_rates`, a token bucket like the
+queue's.
 
 Two statements search for tasks whose keys have limits. Both skip keys that are not allowed to start a task:
 

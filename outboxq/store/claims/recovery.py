@@ -221,7 +221,7 @@ def due_again(store: Transactions, until: datetime | None = None) -> int:
     """Make entries due if they were delayed because the clock was running fast, and return their number.
 
     These are the entries that were written while the clock was ahead, and the entries that were due by `until`, the
-    database's time just before its clock was set back. Each batch of 500 entries is a separate transaction.
+    database's time just before its clock was set back. Each transaction handles up to 500 entries.
     """
     if until is None and not store.run_one(any_written_ahead):
         return 0

@@ -41,8 +41,8 @@ once a month.
 
 
 def problems(facts: Facts, limits: HealthLimits) -> list[Problem]:
-    """Return the broken rules, sorted by urgency. If only some queues are requested, only the rules about queues are
-    evaluated.
+    """Return the current problems, sorted by urgency. If only some queues are requested, only the rules about queues
+    are evaluated.
     """
     rules = (*_OF_QUEUES, *(_OF_THE_REST if facts.wanted is None else ()))
     return ranked([problem for rule in rules for problem in rule(facts, limits)])

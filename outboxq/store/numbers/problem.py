@@ -212,7 +212,7 @@ class Facts:
     causes: Mapping[str, Explanation] = field(default_factory=dict)
     """For the heaviest late queues, the reason why the task that has been due longest is waiting."""
     relays: Sequence[Relay] = ()
-    """The relays to brokers, unless only some queues are requested."""
+    """The relays to brokers; empty if no relay is late, or if only some queues are requested."""
 
     @property
     def now(self) -> datetime:

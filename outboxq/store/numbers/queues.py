@@ -206,8 +206,8 @@ class Queues(Answering):
         return self._store.run(work, using=using, begin=Begin.READ)
 
     def unused(self, queues: Sequence[str], *, using: object = None) -> builtins.list[str]:
-        """Return a sentence for each of a worker's `queues` that is not used by any task, setting or declaration,
-        because its name may be mistyped.
+        """Return a warning for each of a worker's `queues` whose name may be mistyped, because no task, setting or
+        declaration uses it.
         """
 
         def read(target: Target) -> builtins.list[str]:
