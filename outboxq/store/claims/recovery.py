@@ -288,8 +288,8 @@ def expired(g: Grammar) -> sa.Select[Any]:
 
 
 def outlasting(g: Grammar) -> sa.Select[Any]:
-    """Select, with their lengths, the leases that end later than a lease extended now would end. They were written
-    while the clock was running fast.
+    """Select, with their lengths, the leases that end later than a lease that is extended now. They were written while
+    the clock was running fast.
     """
     lease, event = task_leases.c, execution_events.c
     most = number(LONGEST.total_seconds())

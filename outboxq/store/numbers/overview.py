@@ -337,7 +337,7 @@ _dead_letter, _claim, _schedule = tables.dead_letters.c, tables.partition_claims
 
 def signals(g: Grammar) -> sa.Select[Any]:
     """Select the rows of `live.present`, and further kinds of rows: recent failures, held keys with waiting tasks,
-    schedules that are overdue or were planted by a clock that was running fast, batches that are unclosed or wait for
+    schedules that are overdue or were planted while the clock was running fast, batches that are unclosed or wait for
     dead letters, silent workers, late relays to brokers, tasks with many retries, and rows that show whether old tasks
     are deleted.
     """

@@ -82,7 +82,7 @@ class HealthLimits:
     """The limits for the rules. None or False switches a rule off."""
 
     oldest: timedelta | None = timedelta(minutes=5)
-    """The maximum time for which a task may be due."""
+    """The maximum time for which a due task may wait to start."""
     failed: int | None = 0
     """Maximum number of tasks, in all queues together, that became dead letters within `failed_within`."""
     failed_within: timedelta = timedelta(hours=1)

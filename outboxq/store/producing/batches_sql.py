@@ -181,7 +181,7 @@ def unended(g: Grammar) -> sa.Select[Any]:
     """Select the ids and statuses of up to :limit of a batch's tasks that a cancellation would change, in id order,
     starting after the id :after.
 
-    Running tasks that were asked to stop are included only with :force, and dead letters only with :dead_letters.
+    Running tasks that have been asked to stop are included only with :force, and dead letters only with :dead_letters.
     """
     asked = sa.or_(_execution.cancel_requested_at.is_(None), _force)
     changes = sa.or_(
@@ -221,8 +221,8 @@ def unasked(g: Grammar) -> sa.Select[Any]:
 
 def left_to_cancel(g: Grammar) -> sa.Select[Any]:
     """Select the rows of `cancelling` that have tasks left to cancel, with the counts of these tasks: waiting tasks,
-    running tasks that were not asked to stop, and dead letters. Batches that are only waiting for running tasks to end
-    do not count toward the limit.
+    running tasks that have not been asked to stop, and dead letters. Batches that are only waiting for running tasks to
+    end do not count toward the limit.
 
     The query reads each batch's counts and the running tasks, but no other tasks. Both come from one snapshot, so a
     task that is neither finished nor running is waiting.
