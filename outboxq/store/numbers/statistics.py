@@ -41,7 +41,7 @@ class UnknownName:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Statistics:
-    """Counts, rates and durations for a queue, or for one task name in it: now, and over a time window that ends now."""
+    """Counts, rates and durations for a queue, or for one task name in it: now, and over a window that ends now."""
 
     queue: str
     task_name: str | None = None
