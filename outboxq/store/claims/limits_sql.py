@@ -264,7 +264,7 @@ def _one_queue(g: Grammar) -> sa.CTE:  # noqa: ARG001 - as `open_queues`
 
 
 def _due_entries(g: Grammar, queues: sa.FromClause, budget: Any) -> sa.CTE:
-    """Return the keyed entries that have been due longest, up to `budget` per queue."""
+    """Return the entries that have a key and have been due longest, up to `budget` per queue."""
 
     def choose(entry: sa.FromClause) -> sa.Select[Any]:
         return partition_keys.due_of(g, entry, queues).order_by(entry.c.available_at, entry.c.id)
@@ -304,7 +304,7 @@ def _states(
     """Return the state of each of these keys: the number of its running tasks, the used part of its rate, and whether it may start
     a task.
 
-    With `head`, the keys have the columns of their heads, and a partition key is free only if its head is due.
+    With `head`, `keys` also contains the columns of the heads, and a partition key is free only if its head is due.
     """
     running = _running(g, queues) if running is None else running
     full_at = (

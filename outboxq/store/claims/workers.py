@@ -76,7 +76,7 @@ class LiveWorker:
     ended_at: datetime | None = None
     """Time at which the worker stopped normally; None if it is live, or was killed or cut off."""
     asked_to: WorkerOrder | None = None
-    """A person's order to the worker; None means to claim tasks."""
+    """A person's order to the worker; None if the worker is to claim tasks."""
     state: WorkerState | None = None
     """The state that the worker has reached; None if it claims tasks."""
     failure: str | None = None

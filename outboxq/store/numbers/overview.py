@@ -315,7 +315,8 @@ _HELD_LOOKED_AT = 1_000
 _LOST_WITHIN = timedelta(hours=1)
 """Time for which a lost worker that still holds tasks counts as a problem."""
 _GROUPED, _GROUPS = 2_000, 3
-"""Maximum number of recent dead letters that are grouped (this takes 20 ms), and of groups in a problem."""
+"""Maximum number of recent dead letters that are grouped, which takes 20 ms, and maximum number of groups in a problem.
+"""
 _EXPLAINED = 3
 """Maximum number of late queues for which the cause is read."""
 _RETRIES = 5_000
