@@ -199,7 +199,7 @@ def test_events_without_a_relay_are_distinguished_from_published_ones(
         database,
         nobody.pipeline_execution_id,
         Reason.RELAY_MISSING,
-        "neither a task nor a relay subscribed to its topic",
+        "no task or relay was subscribed to its topic",
     )
     words = ("no relay to a broker subscribes to its topic 'bill.sent'", "tasks enqueued for it: 1")
     explained(database, billed.pipeline_execution_id, Reason.RELAY_MISSING, *words)

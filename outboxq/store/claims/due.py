@@ -182,7 +182,7 @@ ANY_RECENT: Mapping[bool, Builder] = {given: partial(_any_recent, given=given) f
 def next_moment(g: Grammar, plain: sa.FromClause, with_keys: sa.FromClause, *others: sa.Select[Any]) -> sa.Select[Any]:
     """Select the earliest future time at which an entry of these queues becomes due or a rate limit allows a start.
 
-    Selects NULL if there is no such time. `others` are queries for further times.
+    Selects NULL if there is no such time. `others` are queries for additional times.
     """
     found = pairs_beyond(g, plain, queue_order.paused, name="waiting_pairs")
     entry = task_outbox.alias("entry_later")

@@ -195,7 +195,9 @@ class _Claims:
     def __init__(self) -> None:
         self.turns = Turns()
         self.were_full = self.are_expected = False
-        """`were_full` is True if the last claim was full, and `are_expected` if the next one begins at the front in any case."""
+        """`were_full` is True if the last claim was full, and `are_expected` is True if the next claim must begin at
+        the front.
+        """
 
 
 class Turns:
@@ -214,8 +216,8 @@ class Turns:
         return self._due_at - time.monotonic()
 
     def took(self, seconds: float, *, least: float | None = None) -> None:
-        """Record that a statement has ended, and the number of seconds that it took. `least` replaces the shortest time
-        until the next statement.
+        """Record that a statement has ended, and the number of seconds that it took. `least` replaces the default
+        minimum time until the next statement.
         """
         self._due_at = time.monotonic() + min(max(_LEAST if least is None else least, _REST * seconds), _LONGEST)
 

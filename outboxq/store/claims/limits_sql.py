@@ -1,11 +1,12 @@
 """Claim from a queue that limits its running tasks or its starts, in total or per key.
 
-For a queue without settings, one lookup in a small table is enough. A claim from a limited queue locks the row of its
-settings. So no other claim starts a task of the queue, and the counts are exact until the commit. A claim that finds
-the row locked skips the queue.
+For a queue without settings, one lookup in a small table is enough. A claim from a limited queue locks the row of the
+queue's settings. So no other claim starts a task of the queue, and the counts are exact until the commit. A claim that
+finds the row locked skips the queue.
 
-A running task occupies its key as long as it has a lease. So the key is freed when the task ends, or when it is recovered after a
-crash. The used part of a key's rate is stored in a row of `key_rates`, a token bucket like the queue's.
+A running task occupies its key as long as it has a lease. So the key is freed when the task ends, or when the task is
+recovered after a crash. The used part of a key's rate is stored in a row of `key_rates`, a token bucket like the
+queue's.
 
 Two statements search for tasks whose keys have limits. Both skip keys that are not allowed to start a task:
 
@@ -263,7 +264,7 @@ def _one_queue(g: Grammar) -> sa.CTE:  # noqa: ARG001 - as `open_queues`
 
 
 def _due_entries(g: Grammar, queues: sa.FromClause, budget: Any) -> sa.CTE:
-    """Return the keyed entries that have been due longest, up to `budget` per queue."""
+    """Return the entries that have a key and have been due longest, up to `budget` per queue."""
 
     def choose(entry: sa.FromClause) -> sa.Select[Any]:
         return partition_keys.due_of(g, entry, queues).order_by(entry.c.available_at, entry.c.id)
@@ -303,7 +304,7 @@ def _states(
     """Return the state of each of these keys: the number of its running tasks, the used part of its rate, and whether it may start
     a task.
 
-    With `head`, the keys have the columns of their heads, and a partition key is free only if its head is due.
+    With `head`, `keys` also contains the columns of the heads, and a partition key is free only if its head is due.
     """
     running = _running(g, queues) if running is None else running
     full_at = (

@@ -137,10 +137,10 @@ def recover_all_lost(
     """Recover the running tasks of a worker that has not been seen for 90 seconds, as `recover_lost` does for one task,
     and return the number of recovered tasks by new status.
 
-    Each batch of 500 tasks is a separate transaction (with `using`, all batches are part of the caller's transaction).
-    If a batch recovers tasks, `on_change` is called in the batch's transaction with the number of these tasks. Tasks
-    that another session has locked are left out. Raises WorkerNotFound; InvalidTransition if the worker was seen
-    recently.
+    Up to 500 tasks are recovered at a time, each time in a separate transaction (with `using`, always in the caller's
+    transaction). Each time, `on_change` is called in the transaction with the number of recovered tasks, unless none
+    was recovered. Tasks that another session has locked are left out. Raises WorkerNotFound; InvalidTransition if the
+    worker was seen recently.
     """
     worker_id, recovered, after = identifier(worker_id), Counter[TaskStatus](), _FIRST
 

@@ -10,11 +10,12 @@ A claim consists of two statements in one transaction:
    statement did both, two workers could see different heads of a key, lock different rows, and run both tasks.
 
 The scan reads a limited number of keys. Beyond these keys, `acquire_due` finds the keys whose entries have been due the
-longest, and `acquire_recent` finds the keys that changed last. A later scan finds the keys that both of these miss.
+longest, and `acquire_recent` finds the keys that changed last. A later scan finds the keys that neither of these
+functions finds.
 
 The head of a key is its first entry by priority, then by position. Only the head has to be due and to have a topic that
-this worker handles. So a delayed, retried or unwanted head blocks its own key and no other. The key's row is deleted in
-the transaction that ends the attempt, or is kept as held after a failure that blocks the key (`task_rows.py`).
+this worker handles. So a delayed, retried or unwanted head blocks only its own key. The key's row is deleted in the
+transaction that ends the attempt, or is kept as held after a failure that blocks the key (`task_rows.py`).
 """
 
 from __future__ import annotations
@@ -124,8 +125,9 @@ class KeyTurns:
     ) -> tuple[list[Row], set[str]]:
         """Return the acquired keys, and the queues whose segments were read to their ends. Moves the cursors.
 
-        The cursor of a queue never passes a free key that could not be acquired for lack of room. Keys are compared by
-        the numbers that the statement returns, because the database may order names differently from Python.
+        The cursor of a queue never passes a free key that was not acquired because the claim was full. Keys are
+        compared by the numbers that the statement returns, because the database may order names differently from
+        Python.
         """
         seen = target.run(acquire, values | {"limit": limit, "budget": budget}, segments)
         seen.sort(key=lambda row: (row["place"], row["n"]))
@@ -187,7 +189,7 @@ def _whole(queues: Sequence[str]) -> list[Segment]:
 
 
 RANGE: Columns = {"queue": sa.Text(), "after": sa.Text(), "upto": sa.Text()}
-"""A range of the keys of a queue: greater than `after`, and at most `upto` unless that is NULL."""
+"""A range of the keys of a queue: those that are greater than `after` and, unless `upto` is NULL, at most `upto`."""
 KEYS: Columns = {"queue": sa.Text(), "partition_key": sa.Text()}
 _budget = sa.bindparam("budget", type_=sa.Integer, required=True)
 _after = sa.bindparam("after", type_=sa.Text, required=True)

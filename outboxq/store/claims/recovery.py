@@ -66,7 +66,7 @@ class Recovered:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lease:
-    """A lease as it was read. If it is the same when read again, it was not extended in between."""
+    """A lease as it was read. If a second read returns an equal lease, the lease was not extended in between."""
 
     id: UUID
     """Id of the task execution."""
@@ -105,7 +105,7 @@ def expired_leases(store: Transactions, limit: int = 10_000, *, using: object = 
 
 
 def outlasting_leases(store: Transactions, *, using: object = None) -> OutlastingLook:
-    """Return the leases that end later than a lease extended now would end, because the clock was set back."""
+    """Return the leases that, because the clock was set back, end later than a lease that is extended now."""
 
     def work(target: Target) -> OutlastingLook:
         values = store.values(target)
@@ -206,7 +206,7 @@ def _take_back_by_halves(store: Transactions, options: dict[str, Any], given: Se
 def _take_back(
     store: Transactions, target: Target, options: dict[str, Any], given: Sequence[_Given] | None
 ) -> list[Recovered]:
-    """Recover the tasks of these leases if they are unchanged; None means the oldest expired leases."""
+    """Recover the task of each given lease that has not changed; None means the oldest expired leases."""
     values = store.values(target, **options)
     with target.atomic():
         rows = target.run(take_back if given is None else recover_seen, values, given)
@@ -221,7 +221,7 @@ def due_again(store: Transactions, until: datetime | None = None) -> int:
     """Make entries due if they were delayed because the clock was running fast, and return their number.
 
     These are the entries that were written while the clock was ahead, and the entries that were due by `until`, the
-    database's time just before its clock was set back. Each batch of 500 entries is a separate transaction.
+    database's time just before its clock was set back. Each transaction handles up to 500 entries.
     """
     if until is None and not store.run_one(any_written_ahead):
         return 0
@@ -288,8 +288,8 @@ def expired(g: Grammar) -> sa.Select[Any]:
 
 
 def outlasting(g: Grammar) -> sa.Select[Any]:
-    """Select, with their lengths, the leases that end later than a lease extended now would end. They were written
-    while the clock was running fast.
+    """Select, with their lengths, the leases that end later than a lease that is extended now. They were written while
+    the clock was running fast.
     """
     lease, event = task_leases.c, execution_events.c
     most = number(LONGEST.total_seconds())

@@ -32,10 +32,10 @@ number until it ends, so a worker that was killed is not called. If a transactio
 task within a bounded time, unless every worker is busy:
 
 * A called worker claims tasks. If the claim returns fewer tasks than the worker asked for, no task is left that the
-  worker could take. If the claim is full, or no handler is free, the worker checks for due tasks. If a task is due, the
+  worker could take. If the claim is full, or no thread is idle, the worker checks for due tasks. If a task is due, the
   worker ends its own requests and calls two other sleepers, which do the same (`pass_on`). Each call removes one
-  sleeper, so the calls end at an idle worker or when all workers are awake. A worker that has no free handler calls
-  others within 50 ms, or within one second if its own call came later.
+  sleeper, so the calls end at an idle worker or when all workers are awake. A worker without an idle thread calls other
+  workers within 50 ms, or within one second if its own call came later.
 * The deputy checks 0.1 s after the call, and claims a task if one is due. So a worker that is frozen or cut off delays
   a task by only 0.1 s.
 * One second after the call, all other sleepers begin to check, one after the other within another second, unless the
@@ -181,7 +181,7 @@ class SleepingWorkers:
         """Return, as of one snapshot, whether a task is due and whether all transactions before the horizon have ended.
 
         A check that does not read the entries before the worker's `floors` does not prove that none of them is due. The
-        `seconds` in its answer last at most until the next check that reads these entries, which follows within
+        `seconds` in its answer are at most the time until the next check that reads these entries, which follows within
         `floors._LONGEST`.
         """
         floors = floors or Floors()

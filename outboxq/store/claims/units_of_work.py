@@ -90,8 +90,8 @@ class Unit:
         return self._target.dialect.was_interrupted(self._raw, error, self._failures)
 
     def abandon(self) -> None:
-        """Roll back from another thread if there is no other way to end the claim. On SQLite, the open transaction
-        prevents all others from writing.
+        """Roll the transaction back from another thread if there is no other way to end the claim. On SQLite, the open
+        transaction prevents all others from writing.
         """
         self._abandonment.abandon()
 

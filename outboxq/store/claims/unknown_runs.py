@@ -176,8 +176,8 @@ def delayed(g: Grammar) -> sa.Select[Any]:
 
 
 def _released_last(g: Grammar, ids: sa.ColumnElement[Any]) -> tuple[sa.ColumnElement[bool], ...]:
-    """Return a condition that tests whether the event released a claim of one of these tasks as unknown, and no event
-    without a lease token followed.
+    """Return a condition that tests whether the event released a claim of one of these tasks as unknown and was not
+    followed by an event without a lease token.
     """
     event, other = execution_events.c, execution_events.alias("other").c
     later = sa.exists().where(

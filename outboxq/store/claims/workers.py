@@ -42,7 +42,7 @@ KEPT = timedelta(days=7)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LiveWorker:
-    """A worker, as it registered itself."""
+    """A worker, with the values that it registered."""
 
     id: UUID
     label: str
@@ -76,7 +76,7 @@ class LiveWorker:
     ended_at: datetime | None = None
     """Time at which the worker stopped normally; None if it is live, or was killed or cut off."""
     asked_to: WorkerOrder | None = None
-    """A person's order to the worker; None means to claim tasks."""
+    """A person's order to the worker; None if the worker is to claim tasks."""
     state: WorkerState | None = None
     """The state that the worker has reached; None if it claims tasks."""
     failure: str | None = None
@@ -255,8 +255,8 @@ class Workers(Answering):
         return self._store.run(lambda target: worker(target, worker_id), using=using, begin=Begin.READ)
 
     def silence(self, worker_id: UUID, *, using: object = None) -> timedelta | None:
-        """Return the time since a worker was last seen if it counts as dead; None for a live worker, and for one that is
-        not registered. The time is negative if the clock has been set back since.
+        """Return the time since a worker was last seen if it counts as dead; None for a live worker, and for one that
+        is not registered. The time is negative if the clock has been set back since the worker was last seen.
         """
         identifier(worker_id)
 
@@ -460,8 +460,8 @@ def is_registered() -> sa.ColumnElement[bool]:
 
 
 def recovered(_: Grammar) -> sa.Select[Any]:
-    """Select up to :limit ends of this worker's claims that other workers or people wrote, in the order in which they
-    were written.
+    """Select up to :limit events with which other workers or people ended this worker's claims, in the order in which
+    the events were written.
 
     The query reads up to :most events from the primary key, beginning with the event number :first. No index contains
     the worker, because such an index would slow down the insertion of every event. Other workers recover a dead

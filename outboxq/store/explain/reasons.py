@@ -104,7 +104,7 @@ class Explanation:
     due_at: datetime | None = None
     """Due time of a Ready task; None in any other status."""
     progress: Progress | None = None
-    """Progress of a running task, if its handler has reported one."""
+    """Progress of a running task, if its handler has reported any."""
 
     @property
     def hindrance(self) -> str:

@@ -40,7 +40,7 @@ _OPEN_LONG = 1.0
 
 
 def explain_event(store: Transactions, target: Target, event_id: UUID) -> Explanation | None:
-    """Return why the relays have not published this event; None if it is not the id of an event.
+    """Return why the relays have not published this event; None if `event_id` is not the id of an event.
 
     With several relays, the sentence names each of them, and the reason is the one to deal with first. A published
     event leaves no row in `relay_messages`. The whole table is read, because it has no index on event ids. No other
@@ -77,7 +77,7 @@ def _without_rows(target: Target, event_id: UUID) -> Explanation | None:
     if not is_uuid7(event_id) or event_id.int & FAMILY:
         return None
     if target.run(unrouted, {"pipeline_execution_id": event_id}):
-        sentence = "it is an event, and neither a task nor a relay subscribed to its topic when it was emitted"
+        sentence = "it is an event, and no task or relay was subscribed to its topic when it was emitted"
         return Explanation(Reason.RELAY_MISSING, sentence, cure_of("see the topics of relays", "relay", "list"))
     if target.run(first_relay, {}):
         sentence = "if this is the id of an event, either its relays have published it, or the transaction that emitted it was rolled back"

@@ -39,7 +39,7 @@ of its length, and no later than after half of its length.
 _NAMED = 3
 """The maximum number of workers that a sentence names."""
 _PRESENCE_DUE = timedelta(seconds=45)
-"""Time within which a live worker reports again. Workers report every five seconds, but a report may be slow."""
+"""Time within which a live worker reports again. Workers report every five seconds, but a report may be delayed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

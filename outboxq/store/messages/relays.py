@@ -5,14 +5,14 @@ PostgreSQL, a message with a lower id may be committed after one with a higher i
 below which no open transaction can still add a message. It finds this id in the same way as readers of the log
 (`store/tasks/event_log.py`). A mark consists of the highest id seen and the id that the next transaction will get. The
 mark has passed when all transactions with smaller ids have ended. Message ids are drawn one by one, after their
-transactions have their own ids (`Grammar.identified`). So the messages up to a mark that has passed are all visible, or
-their transactions were rolled back. A sender does not need to remember how far it has published, because published
-messages are deleted.
+transactions have their own ids (`Grammar.identified`). So once a mark has passed, each message up to the mark is
+visible, unless its transaction was rolled back. A sender does not need to remember how far it has published, because
+published messages are deleted.
 
 **One sender.** A shard has one lease. Messages with the same partition key are always in one slot, and shard S of N
 contains the slots whose number modulo N is S. If the number of shards changes, the leases are revoked, and no worker
-gets a new one until the last of the old leases would have expired. A worker settles messages only under its lease. A
-worker that was frozen can still publish messages that its successor publishes too, but cannot settle them.
+gets a new one until the last of the old leases would have expired. A worker settles messages only while it has the
+lease. A worker that was frozen can still publish messages that its successor publishes too, but cannot settle them.
 
 **Wake-ups.** A sender without work announces that it is going to sleep, and the trigger notifies it of messages. A
 transaction whose trigger ran before the announcement was committed does not notify the sender, but that transaction

@@ -339,7 +339,9 @@ def select_topics(_: Grammar) -> sa.Select[Any]:
 
 
 def select_shards(g: Grammar) -> sa.Select[Any]:
-    """Select all shards, with the labels of the workers that send their messages. An expired lease counts as no lease."""
+    """Select all shards, with the labels of the workers that send their messages. If a lease has expired, its
+    `worker_id` is NULL.
+    """
     worker = sa.case((_s.lease_expires_at > g.now, _s.worker_id)).label("worker_id")
     both = relay_shards.outerjoin(workers, workers.c.id == _s.worker_id)
     return (

@@ -127,11 +127,11 @@ class DeadRows:
     """The oldest snapshots, oldest first; those of unknown age come last."""
     tables: Sequence[HotTable] = ()
     log: Log | None = None
-    """The log next to a SQLite file."""
+    """The write-ahead log next to a SQLite file."""
 
     @classmethod
     def read(cls, store: Transactions, target: Target) -> DeadRows:
-        """Read the causes and the counts: on PostgreSQL with two statements, on SQLite without any."""
+        """Read the causes and the counts: with two statements on PostgreSQL, and without a statement on SQLite."""
         if not target.dialect.measures_tables:
             return cls(log=None if store.engine is None else target.dialect.log_of(store.engine.url))
         return cls(snapshots=held_snapshots_in(target), tables=[HotTable(**row) for row in target.run(hot_tables)])

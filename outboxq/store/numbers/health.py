@@ -35,13 +35,14 @@ _LONG_AGO = timedelta(minutes=10)
 """The age above which the last automatic vacuum counts as long ago. Autovacuum looks for work once a minute."""
 _LOG_LIMIT = 2 * LOG_KEPT
 _PRUNED_WITHIN = timedelta(days=32)
-"""If the last prune was longer ago than this, nothing seems to delete old tasks. Usual intervals are at most a month.
+"""If the last prune was longer ago than this, nothing seems to delete old tasks. Tasks are usually deleted at least
+once a month.
 """
 
 
 def problems(facts: Facts, limits: HealthLimits) -> list[Problem]:
-    """Return the broken rules, sorted by urgency. If only some queues are requested, only the rules about queues are
-    evaluated.
+    """Return the current problems, sorted by urgency. If only some queues are requested, only the rules about queues
+    are evaluated.
     """
     rules = (*_OF_QUEUES, *(_OF_THE_REST if facts.wanted is None else ()))
     return ranked([problem for rule in rules for problem in rule(facts, limits)])
@@ -76,8 +77,8 @@ def _no_worker(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
 
 
 def _is_unserved(one: Statistics) -> bool:
-    """Return whether tasks wait in a queue without workers. Delayed tasks count too, because a task that was released
-    when no worker knew its name is delayed, and would otherwise wait unnoticed.
+    """Return whether tasks are waiting in a queue without workers. Delayed tasks count too, because a task that was
+    released when no worker knew its name is delayed, and would otherwise wait unnoticed.
     """
     return bool(one.due or one.delayed or one.retrying) and not one.live_workers
 
@@ -302,7 +303,7 @@ def _paused_for(facts: Facts, one: Statistics) -> str:
 
 
 def _resumes(found: Sequence[Statistics], *, of: int = 1) -> tuple[Cure, ...]:
-    """Return the cures for these paused queues. `of` is the number of queues in the problem's sentence."""
+    """Return the cures for these paused queues. `of` is the number of queues that the problem's sentence covers."""
     if len(found) == of == 1:
         return (Cure("resume it", ("queue", "resume", found[0].queue)),)
     return tuple(Cure(f"resume {one.queue!r}", ("queue", "resume", one.queue)) for one in found[:MOST_LISTED])
@@ -566,8 +567,8 @@ def _of_queues(rule: Rule, found: Sequence[Statistics], sentence: str, *cures: C
 
 
 def _heaviest(found: Iterable[Statistics]) -> list[Statistics]:
-    """Return the queues, sorted by the number of due tasks multiplied by the age of the oldest task, then by number and
-    name.
+    """Return the queues, sorted by the number of due tasks multiplied by the age of the oldest task, then by number of
+    due tasks, then by name.
     """
     return sorted(found, key=lambda one: (-one.due * _due_for(one).total_seconds(), -one.due, one.queue))
 

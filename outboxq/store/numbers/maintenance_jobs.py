@@ -58,7 +58,7 @@ class MaintenanceJobs:
         self._store.run_one(make, begin=Begin.ASYNCHRONOUS, name=name)
 
     def done(self, name: str, *, again_in: timedelta) -> None:
-        """Record that the job is done, and due again after this time."""
+        """Record that the job is done, and that it is due again after this time."""
         self._store.run_one(done, begin=Begin.ASYNCHRONOUS, name=name, pause_seconds=again_in.total_seconds())
 
 
@@ -116,5 +116,5 @@ def lock(_: Grammar) -> sa.Select[Any]:
 
 
 def done(g: Grammar) -> sa.Update:
-    """Record that the job is done, and due again after :pause_seconds."""
+    """Record that the job is done, and that it is due again after :pause_seconds."""
     return sa.update(maintenance_jobs).where(_job.name == _name).values(due_at=g.later(g.now, _pause), done_at=g.now)

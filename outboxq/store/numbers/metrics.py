@@ -174,7 +174,7 @@ class Metrics:
         at: datetime | None = None,
         using: object = None,
     ) -> list[TaskCounts]:
-        """Return the counts for each task in a queue over the window up to the present, the task with the most attempts
+        """Return the counts for each task in a queue over the window that ends now, the task with the most attempts
         first. `at` is the database's current time if it is already known.
 
         The call finds the counts for the window through an index. Raises InvalidArgument.
@@ -239,7 +239,7 @@ class Metrics:
 
 
 def happened(target: Target, now: datetime, window: timedelta, *, by_task: bool) -> Found:
-    """Add up workers' counts for the window up to now, by queue or task, under the names used in `Statistics`.
+    """Add up workers' counts for the window before now, by queue or task, under the names used in `Statistics`.
 
     The result is empty if no worker has written counts in the window. A worker writes a ten-second span when the span
     ends, so the counted period begins and ends up to ten seconds earlier than the window. It may also begin up to half
@@ -250,7 +250,7 @@ def happened(target: Target, now: datetime, window: timedelta, *, by_task: bool)
 
 
 def _border(now: datetime, window: timedelta) -> dict[str, Any]:
-    """Return the parameters of `_since_then` for a window up to now.
+    """Return the parameters of `_since_then` for a window that ends now.
 
     A span that was rolled up counts if most of it lies in the window, so on average, the counted period is as long as
     the window.
@@ -275,7 +275,7 @@ def window_of(window: timedelta | float) -> timedelta:
 
 
 def counted_time(first: datetime | None, now: datetime, window: timedelta) -> timedelta:
-    """Return how much of the window up to now is covered by workers' counts, if the first stored span begins at
+    """Return how much of the window that ends now is covered by workers' counts, if the first stored span begins at
     `first`.
     """
     return window if first is None or first <= now - window else max(now - first, timedelta(seconds=SPAN))
@@ -393,7 +393,7 @@ _family = sa.bindparam("family", type_=sa.Uuid, required=True)
 
 
 def record(g: Grammar) -> Transition:
-    """Write a worker's rows for the ten seconds up to now. A row whose id already exists is skipped."""
+    """Write a worker's rows for the last ten seconds. A row whose id already exists is skipped."""
 
     def rows(r: Relations) -> Statement:
         given = r["given"].c

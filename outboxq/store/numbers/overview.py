@@ -118,7 +118,7 @@ def health(
     queues: Iterable[str] | None = None,
     using: object = None,
 ) -> list[Problem]:
-    """Return the broken rules, most urgent first; empty if no rule is broken. Problems are sorted by the number of
+    """Return the current problems, most urgent first; empty if there are none. Problems are sorted by the number of
     tasks that they hold up, multiplied by how long they have been held up. This reads the same data as `overview`.
 
     If `limits` is None, the default limits apply. With `queues`, only rules about these queues are evaluated. Raises
@@ -145,7 +145,9 @@ class Stuck:
     """The numbers of keys and batches that are waiting for a person to act."""
 
     held_keys: Mapping[str, int]
-    """For each queue, the number of partition keys that dead letters hold while tasks with the key wait; up to 100 in all."""
+    """For each queue, the number of partition keys that dead letters hold and for which tasks are waiting; up to 100 in
+    all.
+    """
     batches: int
     """Number of batches and chains that are unclosed, or that wait only for dead letters."""
 
@@ -309,11 +311,12 @@ def _total(queues: Iterable[Statistics], state: str) -> Count:
 
 
 _HELD_LOOKED_AT = 1_000
-"""Maximum number of held keys that are searched for keys with waiting tasks."""
+"""Maximum number of held keys that are checked for waiting tasks."""
 _LOST_WITHIN = timedelta(hours=1)
 """Time for which a lost worker that still holds tasks counts as a problem."""
 _GROUPED, _GROUPS = 2_000, 3
-"""Maximum number of recent dead letters that are grouped (this takes 20 ms), and of groups in a problem."""
+"""Maximum number of recent dead letters that are grouped, which takes 20 ms, and maximum number of groups in a problem.
+"""
 _EXPLAINED = 3
 """Maximum number of late queues for which the cause is read."""
 _RETRIES = 5_000
@@ -335,7 +338,7 @@ _dead_letter, _claim, _schedule = tables.dead_letters.c, tables.partition_claims
 
 def signals(g: Grammar) -> sa.Select[Any]:
     """Select the rows of `live.present`, and further kinds of rows: recent failures, held keys with waiting tasks,
-    schedules that are overdue or were planted by a clock that was running fast, batches that are unclosed or wait for
+    schedules that are overdue or were planted while the clock was running fast, batches that are unclosed or wait for
     dead letters, silent workers, late relays to brokers, tasks with many retries, and rows that show whether old tasks
     are deleted.
     """

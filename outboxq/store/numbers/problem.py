@@ -82,7 +82,7 @@ class HealthLimits:
     """The limits for the rules. None or False switches a rule off."""
 
     oldest: timedelta | None = timedelta(minutes=5)
-    """The maximum time for which a task may be due."""
+    """The maximum time for which a due task may wait to start."""
     failed: int | None = 0
     """Maximum number of tasks, in all queues together, that became dead letters within `failed_within`."""
     failed_within: timedelta = timedelta(hours=1)
@@ -97,9 +97,9 @@ class HealthLimits:
     """The maximum delay before the ticks of a schedule become tasks. Workers plant them a minute ahead."""
     schedule_ahead: bool = True
     relay_late: timedelta | None = timedelta(minutes=5)
-    """The maximum time for which an event of a relay to a broker may wait."""
+    """The maximum time for which an event may wait in a relay to a broker."""
     receiver_failing: timedelta | None = timedelta(minutes=5)
-    """The maximum time for which a receiver may fail."""
+    """The maximum time for which a receiver may keep failing."""
     queue_paused: bool = False
     key_held: bool = True
     unknown_task: bool = True
@@ -144,7 +144,9 @@ _LARGEST = 2**62
 STORM_WITHIN = timedelta(minutes=10)
 """The period that is searched for a retry storm."""
 STORM = 50
-"""Minimum number of failed attempts at one task for a retry storm. Only attempts that will be repeated count."""
+"""Minimum number of failed attempts at one task that counts as a retry storm. Only attempts that will be repeated
+count.
+"""
 HELD = 100
 """Maximum number of held keys with waiting tasks that are read."""
 LOST = 3
@@ -210,7 +212,7 @@ class Facts:
     causes: Mapping[str, Explanation] = field(default_factory=dict)
     """For the heaviest late queues, the reason why the task that has been due longest is waiting."""
     relays: Sequence[Relay] = ()
-    """The relays to brokers, unless only some queues are requested."""
+    """The relays to brokers; empty if no relay is late, or if only some queues are requested."""
 
     @property
     def now(self) -> datetime:

@@ -40,7 +40,7 @@ _DEFAULT = TaskOptions().queue
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QueueSettings:
-    """The settings of a queue. A queue without a row has the defaults."""
+    """The settings of a queue. A queue without a row has the default settings."""
 
     queue: str
     paused_at: datetime | None = None
@@ -193,8 +193,8 @@ class Queues(Answering):
         return self._store.run(self._settings, using=using, begin=Begin.READ)
 
     def list(self, *, using: object = None) -> builtins.list[QueueSettings]:
-        """Return all known queues, sorted by name: those that have settings, unfinished tasks or dead letters, those
-        in the last sample, and those that a live worker serves. A queue without settings has the defaults.
+        """Return all known queues, sorted by name: those that have settings, unfinished tasks or dead letters, those in
+        the last sample, and those that a live worker serves. A queue without settings has the default settings.
 
         At most 10,000 dead letters are searched.
         """
@@ -206,8 +206,8 @@ class Queues(Answering):
         return self._store.run(work, using=using, begin=Begin.READ)
 
     def unused(self, queues: Sequence[str], *, using: object = None) -> builtins.list[str]:
-        """Return a sentence for each of a worker's `queues` that is not used by any task, setting or declaration,
-        because its name may be mistyped.
+        """Return a warning for each of a worker's `queues` whose name may be mistyped, because no task, setting or
+        declaration uses it.
         """
 
         def read(target: Target) -> builtins.list[str]:
@@ -274,8 +274,8 @@ class Queues(Answering):
         return self._store.run(work, using=using)
 
     def _change(self, target: Target, queue: str, settings: dict[str, Any]) -> tuple[Row, bool]:
-        """Change the settings, and return the row and whether any setting has changed. If the rate per key changes, all
-        buckets are full again.
+        """Change the settings, and return the row and whether any setting has changed. A change of the rate per key
+        refills all buckets.
         """
         # The row is locked before it is compared, so that no other change can happen in between, and no claim can use a
         # start under the old rate.
@@ -368,7 +368,7 @@ def change(g: Grammar) -> sa.Insert:
     """Change the settings of :queue, and return all of them. A repeated pause keeps the time and the reason of the
     first pause.
 
-    If the rate limit changes, its bucket is full again.
+    A change of the rate limit refills its bucket.
     """
     columns = [column for name in _COLUMNS for column in _COLUMNS[name] if name != "paused"]
     written = {

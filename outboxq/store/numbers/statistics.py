@@ -41,7 +41,7 @@ class UnknownName:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Statistics:
-    """Counts, rates and durations for a queue, or for one task name in it: now, and over a time window up to now."""
+    """Counts, rates and durations for a queue, or for one task name in it: now, and over a window that ends now."""
 
     queue: str
     task_name: str | None = None
@@ -95,7 +95,8 @@ class Statistics:
     """Number of tasks that workers completed in the window. The fields below also refer to the window."""
     failures: int = 0
     """Number of times that a task ended as Failed; a dead letter that is redriven and fails again counts twice.
-    Failures that occur outside a handler, such as when a task is abandoned after several recoveries, are not counted.
+    Failures that occur outside a handler are not counted, for example when a task is abandoned after several
+    recoveries.
     """
     retries: int = 0
     """Number of attempts that failed and were followed by another attempt."""

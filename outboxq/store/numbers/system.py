@@ -189,11 +189,13 @@ def end_session(store: Transactions, session: str, *, using: object = None) -> N
     includes the session's start time, because the server may have reused the session's process ID for another session.
 
     Raises InvalidArgument for any other text and on SQLite, InvalidTransition if the session holds nothing, and
-    NotPermitted.
+    NotPermitted if the role may not end the session.
     """
     pid, began_at = _parts_of(session)
     if not store.dialect.measures_tables:
-        raise InvalidArgument("only PostgreSQL sessions can be ended; on SQLite, end the process that reads the file")
+        raise InvalidArgument(
+            "only PostgreSQL sessions can be ended; on SQLite, end the process that is reading the file"
+        )
 
     def work(target: Target) -> bool:
         try:
@@ -202,7 +204,7 @@ def end_session(store: Transactions, session: str, *, using: object = None) -> N
             if not store.dialect.is_denied(error):
                 raise
             raise NotPermitted(
-                f"this role is not permitted to end process {pid}: it needs the privileges of the session's role, or GRANT "
+                f"this role is not permitted to end process {pid}: it needs the privileges of the session's role or of "
                 f"pg_signal_backend; the session of a superuser can be ended only by a superuser, with "
                 f"SELECT pg_terminate_backend({pid})"
             ) from error

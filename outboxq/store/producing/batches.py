@@ -241,9 +241,9 @@ class Batches(Answering):
 
     def continue_cancelling(self, *, limit: int = 100) -> int:
         """Cancel the tasks of the batches that are being cancelled, and return their number. Every worker calls this
-        periodically. The cost depends on the running tasks and on the tasks that are left to cancel, not on the size of
-        the batches. A batch that another worker is cancelling is left to that worker, and a locked batch is left to a
-        later call.
+        periodically. The cost depends on the number of tasks that are running or left to cancel, not on the size of the
+        batches. A batch that another worker is cancelling is left to that worker, and a locked batch is left to a later
+        call.
         """
 
         def look(target: Target) -> builtins.list[Row]:
@@ -281,8 +281,8 @@ class Batches(Answering):
         shares: bool = False,
         using: object = None,
     ) -> int:
-        """Cancel those tasks of a batch that this statement selects. With `shares`, stop if other workers have
-        cancelled the same tasks.
+        """Cancel the tasks of a batch that this statement selects. With `shares`, stop if other workers have cancelled
+        the same tasks.
         """
         cancelled, after = 0, _FIRST
         kinds = {EventType.CANCELLED: {TaskStatus.READY, TaskStatus.RUNNING}}

@@ -71,8 +71,8 @@ def create(g: Grammar) -> Transition:
 
 
 def change(g: Grammar) -> sa.Insert:
-    """Add :added tasks to a batch, and close it if :closes. The change is counted when the transaction commits; on
-    SQLite, immediately.
+    """Add :added tasks to a batch, and close it if :closes is true. The change is counted when the transaction commits;
+    on SQLite, immediately.
 
     Returns no row for a missing or completed batch, or for a batch that is being cancelled and would get more tasks.
     """
@@ -114,8 +114,8 @@ def unclosed(_: Grammar) -> sa.Select[Any]:
 
 
 def waiting_for_dead_letters(_: Grammar) -> sa.Select[Any]:
-    """Select the batches and chains among the first :most unfinished ones that are waiting only for dead letters, with
-    the number of dead letters and the time of the batch's last change.
+    """Select, from the first :most unfinished batches and chains, those that are waiting only for dead letters, each
+    with the number of its dead letters and the time of its last change.
     """
     first = _first_unfinished()
     ended = _ended(first.c)
@@ -178,10 +178,10 @@ def members(_: Grammar) -> sa.Select[Any]:
 
 
 def unended(g: Grammar) -> sa.Select[Any]:
-    """Select the ids and statuses of up to :limit tasks of a batch that cancelling would change, in id order, starting
-    after the id :after.
+    """Select the ids and statuses of up to :limit of a batch's tasks that a cancellation would change, in id order,
+    starting after the id :after.
 
-    Running tasks that were asked to stop are included only with :force, and dead letters only with :dead_letters.
+    Running tasks that have been asked to stop are included only with :force, and dead letters only with :dead_letters.
     """
     asked = sa.or_(_execution.cancel_requested_at.is_(None), _force)
     changes = sa.or_(
@@ -206,12 +206,13 @@ LOCK: Mapping[str, Builder] = {
         (task_executions, "id"),
     )
 }
-"""Locks the rows that a cancel changes, table by table, in the order in which every statement locks these tables."""
+"""Locks the rows that a cancellation changes, table by table, in the order in which every statement locks these tables.
+"""
 
 
 def unasked(g: Grammar) -> sa.Select[Any]:
-    """Select the Running tasks of `unended` that were not asked to stop. This reads the running tasks instead of the
-    whole batch.
+    """Select the Running tasks of `unended` that have not been asked to stop. This reads the running tasks instead of
+    the whole batch.
     """
     leased = _leased(g)
     mine = (leased.c.batch_id == _batch_id, leased.c.cancel_requested_at.is_(None), leased.c.id > _after)
@@ -220,8 +221,8 @@ def unasked(g: Grammar) -> sa.Select[Any]:
 
 def left_to_cancel(g: Grammar) -> sa.Select[Any]:
     """Select the rows of `cancelling` that have tasks left to cancel, with the counts of these tasks: waiting tasks,
-    running tasks that were not asked to stop, and dead letters. Batches that are only waiting for running tasks to end
-    do not count toward the limit.
+    running tasks that have not been asked to stop, and dead letters. Batches that are only waiting for running tasks to
+    end do not count toward the limit.
 
     The query reads each batch's counts and the running tasks, but no other tasks. Both come from one snapshot, so a
     task that is neither finished nor running is waiting.

@@ -119,7 +119,7 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
 
 
 def foresee(store: Transactions, task: NewTask) -> Handle:
-    """Return the handle that an enqueue of this task would return now, and write nothing. Raises DuplicateTask."""
+    """Return the handle that enqueueing this task would return now, without writing anything. Raises DuplicateTask."""
     return store.run(lambda target: foreseen(store, target, task), begin=Begin.READ, enqueues=_features([task]))
 
 

@@ -55,9 +55,9 @@ def emit(store: Transactions, event: NewEvent, *, using: object = None) -> Emitt
 
     With an idempotency key, each subscriber gets one task for the key, as if that task had been enqueued with the key.
     If two emits use the same key, the second waits for the first to commit or roll back, and writes tasks only for new
-    subscribers. `enqueue_many` describes when a key is free again, and what happens above READ COMMITTED. `using` works
-    as in `enqueue`. Raises InvalidArgument (also for more than 65,535 subscribers), InvalidTarget and SchemaOutOfDate
-    before anything is written.
+    subscribers. See `enqueue_many` for when a key is free again, and for what happens above READ COMMITTED. `using`
+    works as in `enqueue`. Raises InvalidArgument (also for more than 65,535 subscribers), InvalidTarget and
+    SchemaOutOfDate before anything is written.
     """
     check_event(event)
     return store.run(

@@ -67,7 +67,9 @@ class Schedules:
         self._store = store
         self._failing = FailureLog(log)
         self.horizon = HORIZON
-        """The period from now whose ticks a change plants in its transaction. A test may set it to zero."""
+        """The period, counted from now, whose ticks are planted in the transaction that changes a schedule. A test may
+        set it to zero.
+        """
 
     def put(self, schedule: NewSchedule, *, on_change: OnChange | None = None, using: object = None) -> Schedule:
         """Store a schedule, or change the one with this name and task, and return it. Nothing is written if there is no

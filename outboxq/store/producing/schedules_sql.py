@@ -50,8 +50,8 @@ def is_planted_ahead(g: Grammar) -> sa.ColumnElement[bool]:
 
 
 def _planted_wrongly(g: Grammar) -> sa.ColumnElement[bool]:
-    """Return a condition that tests whether a schedule was planted while the clock was running fast. If a correct clock
-    planted the schedule, its future ticks already have tasks.
+    """Return a condition that tests whether a schedule was planted while the clock was running fast. If the clock was
+    correct when the schedule was planted, its future ticks already have tasks.
     """
     near = _in(g, HORIZON)
     has_had_ticks = sa.select(_tick.tick).where(_tick.schedule == _schedule.name, _tick.tick > near).exists()
@@ -205,7 +205,7 @@ def undue(g: Grammar) -> sa.Select[Any]:
 def cancel_ticks(g: Grammar) -> Transition:
     """Cancel the tasks of these outbox entries for :reason, and delete their ticks.
 
-    An entry that has been claimed or replaced since is skipped. Returns the cancelled tasks.
+    An entry that has since been claimed or replaced is skipped. Returns the cancelled tasks.
     """
 
     def gone(r: Relations) -> Statement:

@@ -58,7 +58,7 @@ class WorkDistributor(Protocol):
 
     def at_work(self, *, full: bool = False, saturated: bool = False) -> None:
         """Record that the worker is busy: either a claim found tasks (as many as it asked for if `full` is True), or no
-        handler is free (`saturated`).
+        thread is idle (`saturated`).
 
         The worker does not need to be notified. If notifications have called it for tasks that it cannot take, it calls
         other workers.
