@@ -461,8 +461,8 @@ class TaskContext(Answering):
         """Make the task sleep for `delay` (a timedelta or seconds), once in its lifetime. No thread waits, and no
         attempt is used.
 
-        The first call stores the end time of the sleep under this name, and ends this attempt. At that time, the task
-        runs again from the beginning, and this call returns immediately. A crash, a retry or a redrive neither
+        The first call stores the end time of the sleep under this name, and ends this attempt. When the sleep ends, the
+        task runs again from the beginning, and the same call returns immediately. A crash, a retry or a redrive neither
         lengthens nor repeats the sleep. Raises the same errors as `step`.
         """
         self._steps_by("sleep").sleep(self, name, delay)

@@ -187,7 +187,7 @@ OF_A_POLICY: Mapping[str, str] = {
         "retry=tenacity.retry_if_exception_type(…)",
     ),
 }
-"""Replacements for options that other libraries have for retries."""
+"""Replacements for other libraries' retry options."""
 _SPANS = ("weeks", "days", "hours", "minutes", "seconds")
 OF_A_RETRY: Mapping[str, str] = {
     "eta": "at=",

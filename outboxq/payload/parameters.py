@@ -307,7 +307,7 @@ def _dump(value: object, name: str, what: str, *, fallback: Convert = readable) 
 
 
 def _forget_cause(error: CodecError) -> None:
-    """Remove the cause of an error, because its message may quote the value and error trackers follow the chain of
+    """Remove the cause of an error: the cause's message may quote the value, and error trackers follow the chain of
     exceptions.
     """
     error.__cause__ = error.__context__ = None

@@ -120,9 +120,9 @@ class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
         will not follow because the batch is cancelled. Otherwise it behaves like `Handle.result`. In another process,
         use ``outbox.result(batch.then_id)``.
 
-        Raises WaitRefused inside the `with` block, in the block's thread while its transaction is open, and if the
-        block raised an error but its transaction was committed. With a timeout of 0, raises TimeoutError before the
-        commit.
+        Raises WaitRefused in three cases: inside the `with` block; in the block's thread, while the block's transaction
+        is open; and if the block raised an error, but its transaction was committed. With a timeout of 0, raises
+        TimeoutError before the commit.
         """
         if self._is_open and timeout not in (0, timedelta(0)):
             raise WaitRefused(

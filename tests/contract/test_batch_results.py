@@ -351,7 +351,8 @@ def test_a_chain_ended_by_a_dead_letter_stays_stopped_after_the_redrive(app: App
     app.outbox.store.redrive(chain.task_ids[0])
     app.run()
     with pytest.raises(
-        TaskCancelled, match=f"^chain {chain.id} has stopped, so its task {chain.task_ids[1]} will not be enqueued$"
+        TaskCancelled,
+        match=f"^chain {chain.id} has stopped, so the task that follows it, {chain.task_ids[1]}, will not be enqueued$",
     ):
         chain.result(timeout)
 

@@ -126,7 +126,7 @@ class Claiming(Transactions):
         cursor for these queues and topics.
 
         With `says_begin`, the claimer calls `begin` before it runs the handler of a suspect task, which is a task that was
-        recovered twice in a row. If the task's worker dies before that, the recovery is not counted.
+        recovered twice in a row. If the task's worker dies before it has called `begin`, the recovery is not counted.
         """
         positive(limit)
         worker_id = identifier(worker_id)
@@ -174,8 +174,8 @@ class _Call:
 
         With a transaction for each part, most claims are a single statement. (If it finds nothing after the floors, a
         second statement may follow.) The commit is not flushed to disk, because a task must not wait for the flush. A
-        server crash may undo the claim; the task is then claimed again. The next holder of the same token has another
-        worker id, so this worker is fenced. If a later commit that is flushed, such as that of the task's completion,
+        server crash may undo the claim; the task is then claimed again. The next holder of the same token has a
+        different worker id, so this worker is fenced. If a later commit that is flushed, such as that of the task's completion,
         survives a crash, the claim survives too.
         """
         if using is None:

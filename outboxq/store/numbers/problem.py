@@ -210,7 +210,7 @@ class Facts:
     disks: Mapping[str, str] = field(default_factory=dict)
     """A sentence for each worker failure that is due to a full disk."""
     causes: Mapping[str, Explanation] = field(default_factory=dict)
-    """For the heaviest late queues, the reason why the task that has been due longest is waiting."""
+    """For each of the heaviest late queues, the reason why the task that has been due the longest is waiting."""
     relays: Sequence[Relay] = ()
     """The relays to brokers; empty if no relay is late, or if only some queues are requested."""
 

@@ -146,9 +146,9 @@ class EventLog(Answering):
         return self._store.run(work, begin=Begin.READ)
 
     def tail_since(self, when: datetime) -> TailCursor:
-        """Return a cursor positioned before the first event at or after this time, which must be aware. The cursor may
-        be a little too early, because the order of numbers may differ from the order of times by up to two minutes. So
-        check the `created_at` of the first events. The call looks up thirty rows.
+        """Return a cursor positioned before the first event at or after this aware datetime. The cursor may be a little
+        too early, because the order of numbers may differ from the order of times by up to two minutes. So check the
+        `created_at` of the first events. The call looks up thirty rows.
         """
         aware(when, "when")
         try:

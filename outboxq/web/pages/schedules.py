@@ -31,7 +31,7 @@ _OVERDUE = timedelta(minutes=1)
 
 
 class ScheduleState(StrEnum):
-    """The state of a schedule. The list is sorted in this order."""
+    """The state of a schedule. The page lists the schedules in the order of these members."""
 
     OVERDUE = "overdue"
     """A tick has passed without being planted by a worker."""
