@@ -189,12 +189,11 @@ class BatchStanding:
             return TaskStatus.FAILED if waits and self.completed_at is None else None
         if self.has_come:
             return None
-        has_cancelled = self.counts.cancelled > 0
         is_broken = self.kind is BatchKind.CHAIN and self.counts.failed > 0
-        if is_broken or (waits and (self.runs_then or not has_cancelled)):
+        if is_broken or (waits and self.runs_then):  # the cancel of a batch discards its dead letters
             return TaskStatus.FAILED
         goes_on = self.runs_then and self.kind is BatchKind.BATCH
-        return TaskStatus.CANCELLED if has_cancelled and not goes_on else None
+        return TaskStatus.CANCELLED if self.counts.cancelled > 0 and not goes_on else None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
