@@ -59,7 +59,7 @@ def task_event_checks() -> Mapping[str, Check]:
             },
         ),
         "counters_differ_from_events": Check(
-            meaning="a task's attempt or number of recoveries does not match its events",
+            meaning="a task's number of attempts or recoveries does not match its events",
             broken=_recorded_values_differ,
             also={"error_differs_from_events": "a task's error does not match the last recorded error"},
         ),

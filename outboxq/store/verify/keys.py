@@ -77,7 +77,7 @@ def partition_key_checks() -> Mapping[str, Check]:
             ),
         ),
         "key_running_twice": Check(
-            meaning="a task is running at the same time as a later task with its partition key",
+            meaning="a task is running at the same time as a later task with the same partition key",
             broken=lambda _: _all_but_first(
                 "running", sa.and_(RUNNING_WITH_KEY, IS_ORDERED), of=_KEY, by=(EXECUTION.position.desc(), EXECUTION.id)
             ),

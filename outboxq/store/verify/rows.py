@@ -518,8 +518,8 @@ def relay_checks() -> Mapping[str, Check]:
             meaning="a shard belongs to a relay that does not exist, or its number is not one of the relay's shard numbers",
             broken=_shards_wrong,
             also={
-                "shard_lease_without_worker": "the lease of a shard has a worker but no expiry time, so no other worker can take over",
-                "shard_lease_ends_too_late": "the lease of a shard expires later than its length allows, so no other worker can take over",
+                "shard_lease_without_worker": "the lease of a shard has a worker but no expiry time, so no other worker can take over the shard",
+                "shard_lease_ends_too_late": "the lease of a shard expires later than its length allows, so no other worker can take over the shard",
             },
         ),
         "shard_missing": Check(
