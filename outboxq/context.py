@@ -451,9 +451,9 @@ class TaskContext(Answering):
         function has returned but before its result is committed.
 
         Raises StepRefused in a task that is itself transactional, inside another step, and in a thread other than the
-        handler's. Also raises it for a name already used in this run, for any step after the 1,000th, for arguments
-        that the function does not accept, and for a result that is not JSON or is larger than 256 KiB. Raises LeaseLost
-        if another worker may hold the task; in that case nothing is stored.
+        handler's. Also raises StepRefused for a name already used in this run, for any step after the 1,000th, for
+        arguments that the function does not accept, and for a result that is not JSON or is larger than 256 KiB. Raises
+        LeaseLost if another worker may hold the task; in that case nothing is stored.
         """
         return self._steps_by("step").run(self, name, (function, args, kwargs), transactional=transactional)  # type: ignore[no-any-return]
 

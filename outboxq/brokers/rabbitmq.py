@@ -87,8 +87,8 @@ def _add_filter() -> None:
 class RabbitMQ:
     """A RabbitMQ server: an exchange that relays publish to, or a queue that messages are received from.
 
-    Exchanges and queues must already exist. An event is confirmed when the broker has confirmed it: a message in a
-    durable queue is then on disk, and a message in a quorum queue is on most of the queue's nodes.
+    Exchanges and queues must already exist. An event is confirmed when the broker has acknowledged its message. A
+    message in a durable queue is then on disk, and a message in a quorum queue is on most of the queue's nodes.
     """
 
     url: str = field(repr=False)  # it contains the password

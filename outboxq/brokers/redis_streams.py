@@ -46,7 +46,7 @@ _MOST = 512 * 1024 * 1024
 _WRITE = 256 * 1024
 """The number of bytes that are written in one call. The last command may bring the total above this number."""
 _LIMIT_EVERY = 0.05
-"""Seconds between two reductions of the socket's timeout. Each change is a system call."""
+"""Seconds between two reductions of the socket's timeout. Each reduction takes a system call."""
 _LONGEST_BLOCK = 5.0
 _TIMEOUT = 15.0
 """Seconds without an answer after which a receiving connection counts as lost. It must exceed `_LONGEST_BLOCK`."""

@@ -79,8 +79,8 @@ def ensure_known(store: Store, wanted: Mapping[str, object]) -> None:
 
 
 def none_matched(store: Store, noun: str, wanted: Mapping[str, object]) -> str:
-    """Return the sentence about filters that match nothing. If no dead letter has the given exception, it suggests
-    similar ones.
+    """Return the sentence about filters that match nothing. If no dead letter has the given exception, the sentence
+    suggests similar exceptions.
     """
     sentence, exception = f"0 {noun} matched", wanted.get("exception")
     if not isinstance(exception, str):

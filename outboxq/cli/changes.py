@@ -243,10 +243,10 @@ def progress(
     """Show the block's progress on stderr if that is a terminal. `done` is a participle such as ``discarded``.
 
     After Ctrl-C, print how many items were processed, and exit with code 130. The exit code is 143 after SIGTERM, and
-    129 after SIGHUP. A `stoppable` operation calls `Progress.stop` between batches. After the first signal it finishes
-    the current batch, so that the number is exact; a second signal stops it immediately. If the operation fails after
-    it has changed some items, their number is printed before the error. `commits` is False for an operation that
-    changes nothing.
+    129 after SIGHUP. A `stoppable` operation calls `Progress.stop` between batches. After the first signal, the
+    operation finishes the current batch, so that the number is exact; a second signal stops the operation immediately.
+    If the operation fails after it has changed some items, their number is printed before the error. `commits` is False
+    for an operation that changes nothing.
     """
     state = Progress(done, total, commits=commits)
     by: KeyboardInterrupt | None = None

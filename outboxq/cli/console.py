@@ -213,7 +213,8 @@ def _upgrade_of_the_group() -> str | None:
 
 def fail(sentence: str, code: int, error: errors.OutboxqError | None = None) -> NoReturn:
     """Print the sentence to stderr, and exit with the code. On a terminal, a second line names the error's class, which
-    is its id on the page "Troubleshooting by error". Elsewhere, only one line is printed, because scripts read it.
+    is its id on the page "Troubleshooting by error". If stderr is not a terminal, only one line is printed, because
+    scripts read it.
     """
     click.echo(f"outboxq: {plain(' '.join(sentence.split()))}", err=True)
     if error is not None and sys.stderr.isatty():
@@ -280,8 +281,8 @@ def drawn(
 
 
 def _widths(columns: Sequence[_Column], width: int) -> list[int]:
-    """Return the widths of the columns. If they do not fit, the widest texts are narrowed first, and words are split
-    only if nothing else can be narrowed.
+    """Return the widths of the columns. If the columns do not fit, the widest texts are narrowed first, and words are
+    split only if nothing else can be narrowed.
     """
     widths = [column.longest if column.is_whole else min(column.longest, width) for column in columns]
     for longest_word in (width, _LEAST, _NARROWEST):

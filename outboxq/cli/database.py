@@ -119,7 +119,7 @@ def any_schema(command: C) -> C:
 
 
 def opens_app(command: C) -> C:
-    """Mark a command's function as opening its application itself: the one that APP names or, in a framework,
+    """Mark a command's function as one that opens the application itself: from APP or, in a framework, through
     `present_outbox()`.
     """
     command.opens_app = True  # type: ignore[attr-defined]
@@ -186,7 +186,7 @@ def shown(url: str | URL) -> str:
 def given(context: click.Context, values: Mapping[str, Any], *, app: str | None = None) -> Given:
     """Return the database named by `values`, the parameters of `database_options`. The command line takes precedence.
 
-    `app` is APP if the command takes APP from another argument. Exit if no database is given, or if two applications
+    `app` is given if the command takes APP from another argument. Exit if no database is given, or if two applications
     are given.
     """
     typed = {name: is_typed(context, name) for name in ("url", "schema", "app")}
@@ -309,8 +309,8 @@ def is_typed(context: click.Context, name: str) -> bool:
 
 
 def load(app: str) -> Outbox:
-    """Return the Outbox named by `module:name`, which may also name one of its tasks. The working directory is put on
-    Python's path.
+    """Return the Outbox that `module:name` refers to, either directly or by naming one of its tasks. The working
+    directory is put on Python's path.
 
     Exit if APP is wrong. Raise ConfigurationError if the module needs psycopg, but psycopg is not installed.
     """
@@ -348,7 +348,7 @@ def named(app: str) -> object:
 
 
 def _parts(app: str) -> tuple[str, str]:
-    """Return the module and the name in it."""
+    """Return the names of the module and of the object in it."""
     module_name, _, name = app.partition(":")
     return module_name, name or "outbox"
 
@@ -438,7 +438,9 @@ def front_end(own: str) -> FrontEnd:
 
 
 def with_cures(record: Explanation | Problem, own: str) -> dict[str, Any]:
-    """Return a record in its JSON form, with each cure as a user would type it; `own` is as for `front_end`."""
+    """Return a record in its JSON form, with each cure as a user would type it. `own` has the same meaning as in
+    `front_end`.
+    """
     typed = front_end(own).typed
 
     def written(cures: Iterable[Cure]) -> list[dict[str, str]]:

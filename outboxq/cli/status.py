@@ -341,8 +341,8 @@ class View:
 
 
 def _step_of(window: timedelta) -> timedelta:
-    """Return the shortest step with which a curve covers the entire window. It is a multiple of the length of the spans
-    in which counts of this age are stored; otherwise, the bars would cover different numbers of spans.
+    """Return the shortest step with which a curve covers the entire window. The step is a multiple of the length of the
+    spans in which counts of this age are stored; otherwise, the bars would cover different numbers of spans.
     """
     from ..store.numbers.metrics import LEVELS
 

@@ -45,9 +45,9 @@ class SentryHook(Hook):
     """A hook that creates Sentry's queue spans, and reports the error from each task that has failed permanently.
 
     An enqueue or emit inside another span, such as a request, becomes a `queue.publish` span. An attempt becomes a
-    transaction that is named after the task and contains a `queue.process` span. Both belong to the enqueue's trace.
-    Events from an attempt have the tags `task`, `queue` and `attempt`. The task's arguments are attached only if the
-    program sets `send_default_pii=True`, or `queues` in Sentry's `data_collection`.
+    transaction that is named after the task and contains a `queue.process` span. Both spans belong to the enqueue's
+    trace. Events from an attempt have the tags `task`, `queue` and `attempt`. The task's arguments are attached only if
+    the program sets `send_default_pii=True`, or `queues` in Sentry's `data_collection`.
     """
 
     def __init__(

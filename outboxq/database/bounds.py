@@ -1,5 +1,5 @@
 """Define the CHECK constraints of the tables. They refuse rows whose values would break a claim, a recovery, the end of
-a task or a wait. On PostgreSQL, the column types do most of this (`column_types.py`).
+a task or a wait. On PostgreSQL, the column types refuse most of these rows (`column_types.py`).
 """
 
 from __future__ import annotations
@@ -138,6 +138,6 @@ _SQLITE_CHECKS = {
         **_sqlite_instants("cancel_requested_at", "created_at", "updated_at", "completed_at"),
     },
 }
-"""The CHECKs that PostgreSQL's types replace. There is one per column, because SQLite evaluates only the CHECKs of
-changed columns.
+"""The CHECKs that PostgreSQL's types replace. Each column has its own CHECK, because SQLite evaluates only the CHECKs
+of changed columns.
 """

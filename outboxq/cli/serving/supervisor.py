@@ -113,7 +113,7 @@ class Supervisor:
         return max(*self._exit_codes, *refused) if self._fatal_exit_code is None else self._fatal_exit_code
 
     def reload(self) -> None:
-        """Replace the running processes after they have stopped gracefully. Any thread may call it."""
+        """Stop the running processes gracefully, then replace them. Any thread may call this method."""
         self._events.put(self._reload)
 
     @contextmanager

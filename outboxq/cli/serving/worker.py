@@ -319,7 +319,7 @@ def _environment(url: URL) -> Environment:
 
 def _find(app: str, url: URL | None) -> Outbox:
     """Return APP's outbox, bound to the database at `url` if `url` is given. If APP already has an engine for that
-    database, it is kept.
+    database, the engine is kept.
     """
     if url is not None:
         os.environ.update(_environment(url).variables)

@@ -46,7 +46,7 @@ NEWEST = 10_000
 AT_ONCE = 1_000
 """The maximum number of rows that one request changes."""
 _NAMED = 1_000
-"""A filter offers the names in this many of the newest rows."""
+"""The number of newest rows whose names a filter offers."""
 _CHOICES = 100
 _REFUSALS = 10
 """The maximum number of refusals that are shown individually."""
@@ -128,7 +128,7 @@ class NameFilter(admin.SimpleListFilter):
 
 
 def _filter(title: str, parameter_name: str, choices: list[tuple[str, str]] | None = None) -> type[NameFilter]:
-    """Return a filter by a column. If `choices` is None, it offers the names in the newest rows."""
+    """Return a filter by a column. If `choices` is None, the filter offers the names in the newest rows."""
     values: dict[str, Any] = {"title": title, "parameter_name": parameter_name}
     if choices is not None:
         values["lookups"] = lambda *_: choices
@@ -160,8 +160,8 @@ class OutboxAdmin(admin.ModelAdmin):
     dashboard_page: ClassVar[str]
     """The dashboard page that shows all rows."""
     redact: ClassVar[Callable[[str], str] | None] = None
-    """A function that takes a string and returns it without its sensitive parts. It is applied to arguments, results
-    and errors.
+    """A function that takes a string and returns it without its sensitive parts. The function is applied to arguments,
+    results and errors.
     """
 
     action_form = ReasonedAction
@@ -300,7 +300,7 @@ class NewestAdmin(OutboxAdmin):
 
 
 class TaskExecutionAdmin(NewestAdmin):
-    """The admin for tasks. To change what it shows, register a subclass that sets `alias`, `hidden` or
+    """The admin for tasks. To change what this admin shows, register a subclass that sets `alias`, `hidden` or
     `show_arguments`.
     """
 

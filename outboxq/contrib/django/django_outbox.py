@@ -281,7 +281,7 @@ def _place(connection: Any) -> list[Any]:
 
 
 def engine_of(alias: str, *, poolclass: type[Pool] | None = None) -> Engine:
-    """Return an engine for one of Django's databases. It does not connect yet.
+    """Return an engine for one of Django's databases. The engine does not connect yet.
 
     Raises ConfigurationError for an in-memory database, and UnsupportedDatabase for a database that outboxq does not
     support.

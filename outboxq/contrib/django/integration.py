@@ -39,8 +39,8 @@ _owner: ContextVar[Any] = ContextVar("outboxq_django_owner", default=None)
 
 
 class DjangoIntegration(Integration):
-    """The integration with one of the databases in `DATABASES`. Enqueues and transactional tasks join its connection's
-    transaction.
+    """The integration with one of the databases in `DATABASES`. Enqueues and transactional tasks join the transaction
+    of Django's connection to that database.
     """
 
     front_end = FrontEnd(program="manage.py outboxq", finds_app=True)
@@ -86,8 +86,8 @@ class DjangoIntegration(Integration):
         """Open `transaction.atomic()` on Django's connection, so that the ORM's writes and the completion are committed
         together.
 
-        Raises InvalidTarget if `within` is not Django's connection to this database. Also raises it after the block, if
-        the handler left a transaction open or closed the connection.
+        Raises InvalidTarget if `within` is not Django's connection to this database. Also raises InvalidTarget after
+        the block, if the handler left a transaction open or closed the connection.
         """
         connection = connections[self.alias]
         if within is not None:

@@ -75,7 +75,9 @@ def _run(command: Callable[..., None], revision: str) -> Callable[[Any, Any], No
 
 @contextmanager
 def _borrowed(django: Any) -> Iterator[Connection]:
-    """Yield a SQLAlchemy connection for DDL that uses Django's connection. It cannot end Django's transaction."""
+    """Yield a SQLAlchemy connection for DDL that uses Django's connection. The SQLAlchemy connection cannot end
+    Django's transaction.
+    """
     dialect_for(django.vendor)  # raises ConfigurationError if psycopg 3 is missing, in which case Django uses psycopg2
     django.ensure_connection()
     engine = create_engine(

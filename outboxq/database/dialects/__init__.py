@@ -43,8 +43,8 @@ def dialect_for(name: str, *, schema: str | None = None, paramstyle: str | None 
     """Return the dialect of a database. Its statements are compiled once for each schema and parameter style
     (PostgreSQL has only one style).
 
-    Raises UnsupportedDatabase for anything but PostgreSQL and SQLite 3.35 or later, and ConfigurationError without
-    psycopg.
+    Raises UnsupportedDatabase for anything but PostgreSQL and SQLite 3.35 or later, and ConfigurationError for
+    PostgreSQL if psycopg is missing.
     """
     return _dialect_for(name, schema, None if name == "postgresql" else paramstyle)
 

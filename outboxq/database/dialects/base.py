@@ -157,8 +157,8 @@ class Dialect(ABC):
         return called if self.schema is None else f"the PostgreSQL schema {self.schema!r} of {called}"
 
     def address(self, url: URL) -> str | None:
-        """Return the address of the database in a URL, readable and without a password; None if the URL does not
-        contain it.
+        """Return the address of a URL's database in readable form, without the password; None if the URL does not
+        contain an address.
         """
         kept = {name: value for name, value in url.query.items() if name in {"host", "port", "service"}}
         return url.set(query=kept).render_as_string() if url.host or url.database or kept else None
@@ -229,8 +229,8 @@ class Dialect(ABC):
         return False
 
     def was_interrupted(self, raw: Any, error: BaseException, known: Collection[BaseException] = ()) -> bool:
-        """Return whether an external error ended a driver connection's transaction: `error`, or an error that led to
-        it.
+        """Return whether `error`, or an error that led to it, ended a driver connection's transaction for an external
+        reason.
 
         `known` contains errors from this same connection. Any other error counts only if this connection's transaction
         has ended or is aborted, because a handler may have more than one connection.
@@ -265,7 +265,7 @@ class Dialect(ABC):
     @abstractmethod
     def begin_statements(self, begin: Begin, info: MutableMapping[Any, Any], major: int) -> Iterable[str]:
         """Return the messages that begin our transaction on a connection without an open transaction; `info` is
-        SQLAlchemy's record of the connection, and `major` its server's major version.
+        SQLAlchemy's record of the connection, and `major` is the server's major version.
         """
 
     @abstractmethod
@@ -311,8 +311,8 @@ class Dialect(ABC):
         """Apply our transactions' initial settings to the connections of an engine that only we use."""
 
     def hurry(self, engine: Engine) -> None:  # noqa: B027
-        """Make the connections of an engine that only we use give up each wait for a lock early, and then request the
-        lock again.
+        """Shorten each wait for a lock on the connections of an engine that only we use. After a wait, the connection
+        requests the lock again.
         """
 
     def keep_private(self, engine: Engine) -> None:  # noqa: B027
@@ -388,8 +388,8 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def signal_behind(error: BaseException, before: BaseException | None) -> BaseException | None:
-    """Return the exception that `error` replaced, if that is not an Exception (such as KeyboardInterrupt); otherwise
-    None.
+    """Return the exception that `error` replaced, such as KeyboardInterrupt, if it is not an instance of Exception;
+    otherwise None.
 
     `before` is the exception that was already being handled when the work began.
     """

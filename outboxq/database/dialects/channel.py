@@ -45,7 +45,9 @@ _notify = sa.func.current_setting(sa.literal_column(f"'{SETTING}'"), sa.literal_
 
 
 def channel_of(entries: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
-    """Return the channel of the outbox with this oid, as the trigger names it; NULL if there is no such table."""
+    """Return the channel of the outbox table with this oid, as the trigger names the channel; NULL if there is no such
+    table.
+    """
     return sa.select(_name()).where(_lies(entries)).scalar_subquery()
 
 
@@ -66,7 +68,8 @@ def find_again(_: Grammar) -> sa.Select[Any]:
 def prove(_: Grammar) -> sa.Insert:
     """Make the trigger send :word, which begins with PROOF, by inserting no rows.
 
-    The setting is local to the transaction. This statement must be the whole transaction, or its first statement.
+    The setting is local to the transaction. So this statement must be the first or the only statement of its
+    transaction.
     """
     said = sa.func.set_config(
         sa.literal_column(f"'{SETTING}'", sa.Text), _word, sa.literal_column("true", sa.Boolean), type_=sa.Text
@@ -91,7 +94,7 @@ def _lies(entries: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
 def wake(g: Grammar) -> sa.Select[Any]:
     """Notify the workers that are sleeping until there is work in these queues. The trigger notifies them of inserts.
     This statement is for tasks that become claimable in other ways. Run it after the writes that it announces, so that
-    the transaction has its id before this statement looks for sleeping workers.
+    the transaction already has an id when the statement looks for sleeping workers.
     """
     queues = given_queues(g)
     sleeps = sa.select(sleeping_workers.c.queue).where(_sleeps(g, queues))

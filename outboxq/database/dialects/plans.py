@@ -1,7 +1,7 @@
 """Compile Core statements and transitions once, to be run through any cursor: SQLAlchemy's, Django's, psycopg's or
 sqlite3's.
 
-One object serves every kind of caller's connection, at a third of the cost of executing the SQLAlchemy construct.
+One object serves callers' connections of every kind, at a third of the cost of executing the SQLAlchemy construct.
 `Prepared` is a single statement. A transition is a OneStatement on PostgreSQL, and a Script on SQLite.
 """
 
@@ -413,8 +413,8 @@ class Script(_Plan):
         return self._outcome(found)
 
     def _outcome(self, found: Found) -> list[Row]:
-        """Return the decoded rows of the returned step, each with the columns of the joined steps' rows that have the
-        same id.
+        """Return the decoded rows of the returned step. To each row, add the columns of the rows with the same id in
+        the joined steps.
         """
         if self._transition.returns is None:
             return []
@@ -495,7 +495,7 @@ class _Form:
 
 
 def _columns_read(statement: Statement, relations: Relations, columns: Mapping[str, Columns]) -> dict[str, Columns]:
-    """Return the relations that a statement reads, each with the columns that it reads."""
+    """Return the relations that a statement reads, each with the columns that are read from it."""
     names = {relation: name for name, relation in relations.items()}
     read: dict[str, set[str]] = {}
     for element in visitors.iterate(statement):

@@ -104,7 +104,7 @@ def is_of_standby(error: BaseException) -> bool:
     """Return True if a standby refused to begin a transaction that writes.
 
     The error's text depends on the server's language, and its SQLSTATE covers every unsupported feature. So the
-    statement is checked too: writing is the only feature that outboxq's BEGIN needs and that a server could lack.
+    statement is checked too: the only feature of outboxq's BEGIN that a server could lack is writing.
     """
     begins = isinstance(error, DBAPIError) and (error.statement or "").startswith("BEGIN")
     return _state(error) == _NOT_SUPPORTED and (begins or "during recovery" in str(error))

@@ -21,7 +21,7 @@ class PostgresGrammar(Grammar):
     :now.
 
     A bare volatile function could not be an index condition: with 100,000 future rows, the search would take 11 ms
-    instead of 0.02 ms. `now()` does not advance during a long transaction, so a lease could already be expired when it
+    instead of 0.02 ms. `now()` does not advance during a long transaction, so a lease could have expired before it
     begins.
     """
 

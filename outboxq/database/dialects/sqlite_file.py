@@ -52,7 +52,9 @@ class OpenFile:
 
     @property
     def has_left_its_log(self) -> bool:
-        """Return True if the file's log or its index still has the name under which SQLite looks for a new file's log."""
+        """Return True if the file's log, or the log's index, still has the name under which SQLite would look for a new
+        file's log or index.
+        """
         return any(
             mine is not None and mine == found for mine, found in zip(self.beside, _beside(self.path), strict=False)
         )
@@ -179,7 +181,7 @@ def missing(url: URL) -> str | None:
     """Return the absolute path of the file that a connection would create; None if that file exists, or if the
     connection would not create a file.
 
-    SQLite does not create a file if its directory is missing too.
+    SQLite does not create a file in a directory that does not exist.
     """
     if is_in_memory(url):
         return None
