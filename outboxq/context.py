@@ -319,15 +319,15 @@ class TaskContext(Answering):
         """Return whether the lease is lost. If it is, another worker may be running the task, and this handler's result
         may be discarded.
 
-        While the database cannot be reached, the worker's own clock decides. A later heartbeat makes this False again,
-        unless another worker has taken the task in the meantime.
+        While the database cannot be reached, the worker's own clock decides. A later heartbeat makes this property
+        False again, unless another worker has taken the task in the meantime.
         """
         return self.was_lost or time.monotonic() > self.deadline
 
     @property
     def timed_out(self) -> bool:
         """Return whether the handler has been running for longer than the task's `timeout`. With
-        ``timeout_action="ask"``, the handler has to check this itself.
+        ``timeout_action="ask"``, the handler has to check this property itself.
         """
         limit = self.claim.timeout_seconds
         if limit is None or self.began is None:
@@ -382,8 +382,8 @@ class TaskContext(Answering):
 
     @property
     def connection(self) -> Connection:
-        """The connection of a transactional task. Everything written through it is committed together with the completion,
-        or not at all.
+        """The connection of a transactional task. Everything written through this connection is committed together with
+        the completion, or not at all.
 
         Raises InvalidTarget in a task that is not declared `transactional=True`.
         """

@@ -68,9 +68,9 @@ def _quietly() -> Iterator[None]:
 def _is_wanted(_: logging.LogRecord) -> bool:
     """Drop pika's log records about an outboxq connection, because outboxq itself reports a lost connection.
 
-    pika's loggers also serve the application's connections. Their levels, handlers and propagation are therefore left
-    alone, and the records from other threads are kept. If the application has set the level of the `pika` logger, every
-    record is kept.
+    pika's loggers also serve the application's connections. The loggers' levels, handlers and propagation are therefore
+    left alone, and the records from other threads are kept. If the application has set the level of the `pika` logger,
+    every record is kept.
     """
     return not getattr(_thread, "is_quiet", False) or logging.getLogger("pika").level != logging.NOTSET
 

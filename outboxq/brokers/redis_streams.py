@@ -121,7 +121,9 @@ class RedisStreams:
         return _Consumer(self.client(_TIMEOUT), self.stream, self.group, name, self.claim_after)
 
     def client(self, seconds: float) -> redis.Redis:
-        """Return a client with one connection. It waits up to `seconds` for an answer, and does not retry commands."""
+        """Return a client with one connection. The client waits up to `seconds` for an answer, and does not retry
+        commands.
+        """
         import redis
         from redis.backoff import NoBackoff
         from redis.retry import Retry

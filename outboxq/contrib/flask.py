@@ -223,9 +223,9 @@ class Outboxq(Outbox):
 def webhook_view(outbox: Outbox, source: WebhookSource) -> Callable[[], Response]:
     """Return a view that receives the webhooks from the source, for ``app.add_url_rule("/hooks/erp", view_func=…)``.
 
-    The endpoint is called ``webhooks_`` followed by the source's name. It returns 204 when the tasks are committed, 401
-    for an invalid signature or timestamp, 413 for a body that is too large, and 405 for any method except POST. A
-    database error is raised, and Flask returns 500.
+    The endpoint is called ``webhooks_`` followed by the source's name. The view returns 204 when the tasks are
+    committed, 401 for an invalid signature or timestamp, 413 for a body that is too large, and 405 for any method
+    except POST. A database error is raised, and Flask returns 500.
     """
 
     def receive_webhook() -> Response:

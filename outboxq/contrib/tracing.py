@@ -41,7 +41,8 @@ def _members(baggage: str) -> dict[str, str]:
 def error_of(context: TaskContext, outcome: Outcome) -> BaseException | None:
     """Return a failed attempt's error; None if the attempt did not fail.
 
-    A handler that raises Retry requests another attempt. This counts as a failure only if there are no attempts left.
+    A handler that raises Retry requests another attempt. The current attempt counts as failed only if no attempts are
+    left.
     """
     error = context.error
     if outcome.event_type is EventType.FAILED:

@@ -263,7 +263,7 @@ def serve(
     """Run the outbox that `find` returns, with the options of `worker`.
 
     `command` returns the command line for a process, given its lifeline. Each of the `databases` gets its own
-    processes. `upgrade` is the command that creates their tables; see `speaking_plainly`.
+    processes. `upgrade` is the command that creates the databases' tables; see `speaking_plainly`.
     """
     open_closed_streams()
     several = processes > 1 or len(databases) > 1
@@ -384,7 +384,9 @@ def port_of(number: int, first: int | None) -> int | None:
 
 
 def ensure_free(host: str, first: int | None, processes: int) -> None:
-    """Exit if one of the ports is taken. This runs before any process starts; each process opens its own port later."""
+    """Exit if one of the ports is taken. This check runs before any process starts; each process opens its own port
+    later.
+    """
     if not first:
         return
     last = first + processes - 1

@@ -61,7 +61,7 @@ class Begin(StrEnum):
     HANDLER = "handler"
     """The transaction of a transactional task: the user's statements under the user's own settings."""
     MIGRATION = "migration"
-    """A transaction that creates or changes our tables, which may take a long time."""
+    """A transaction, possibly a long one, that creates or changes our tables."""
 
 
 class Compiled(dict[Builder, Prepared | Plan]):

@@ -132,7 +132,7 @@ def cells_of(columns: Iterable[str], names: Collection[str]) -> Callable[[Cells]
 
 
 def _decoder(kind: TypeEngine[Any], dialect: SqlalchemyDialect) -> Callable[[Any], Any] | None:
-    """Return the function that converts a driver's value, which is not NULL; None if no conversion is needed."""
+    """Return the function that converts a driver's value (never NULL); None if no conversion is needed."""
     if isinstance(kind, Float):
         return None  # every driver returns a float; SQLAlchemy would ask for the driver's type code
     processor = kind.dialect_impl(dialect).result_processor(dialect, None)
@@ -240,7 +240,8 @@ class OneStatement(_Plan):
 
     @property
     def sql_of_one(self) -> str | None:
-        """The text for a batch of one, which differs only in `given`; None for a transition without a batch."""
+        """The text for a batch of one, which differs from `sql` only in `given`; None for a transition without a batch.
+        """
         return self._variant(self._every_column).sql if self._every_column else None
 
     def sql_for(self, rows: Batch) -> str:
@@ -347,9 +348,9 @@ class Script(_Plan):
     * `constant`, where the constant columns of the batch hold one value each: these are parameters, and the rest is an array.
 
     `python -m benchmarks.tunings --on sqlite` prints the CPU time of a call without each tuning. With all columns in
-    the arrays, a claim of 100 tasks takes 83 % more CPU time. Without conditions, finishing 100 tasks takes 68 % more
-    CPU time. Without `constant`, an enqueue of 100 tasks takes 25 % more CPU time, and without `single`, an enqueue of
-    one task takes 15 % more.
+    the arrays, a claim of 100 tasks takes 83 % more CPU time. If no step is skipped, finishing 100 tasks takes 68 %
+    more CPU time. Without `constant`, an enqueue of 100 tasks takes 25 % more CPU time, and without `single`, an
+    enqueue of one task takes 15 % more.
     """
 
     def __init__(

@@ -28,8 +28,8 @@ _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE)\b")
 
 
 def set_up(engine: Engine, is_transient: Callable[[BaseException], bool]) -> None:
-    """Put every connection into WAL mode with a long busy timeout, because waiting for SQLite's writer lock is not
-    fair.
+    """Put every connection into WAL mode. Set a long busy timeout, because SQLite does not grant the writer lock in the
+    order of the requests.
     """
 
     def connected(connection: sqlite3.Connection, _record: Any) -> None:
