@@ -85,8 +85,8 @@ class TaskBatch(BatchTarget, Protocol):
     """The batch or chain that a handler's task belongs to: `ctx.batch`. All counts are read together when one of them
     is first used.
 
-    In a transactional task, ``using(ctx.batch)`` enqueues tasks in the task's transaction; otherwise, in a separate
-    one.
+    In a transactional task, ``using(ctx.batch)`` enqueues tasks in the task's transaction; in any other task, it uses a
+    separate transaction.
     """
 
     @property
@@ -145,8 +145,8 @@ class StepRunner(Protocol):
 class TaskContext(Answering):
     """The task that a handler is running, and ways to end the attempt.
 
-    A handler receives it if its first parameter is annotated with TaskContext. The worker creates a context for each
-    attempt and passes it to the handler; it is not an argument of `enqueue()`.
+    A handler receives the context if its first parameter is annotated with TaskContext. The worker creates a context
+    for each attempt and passes it to the handler; the context is not an argument of `enqueue()`.
     """
 
     _noun = "a context"
@@ -172,7 +172,7 @@ class TaskContext(Answering):
         self, claim: Claim, *, max_attempts: int | None, stopping: threading.Event, outbox: object = None
     ) -> None:
         self.task_id: Final[UUID] = claim.id
-        """The id of the task. It is the same in every attempt, so it can serve as an idempotency key for external
+        """The id of the task. The id is the same in every attempt, so it can serve as an idempotency key for external
         services.
         """
         self.pipeline_execution_id: Final[UUID] = claim.pipeline_execution_id
@@ -194,7 +194,8 @@ class TaskContext(Answering):
         policy's `stop` decides.
         """
         self.recovery_attempts: Final[int] = claim.recovery_attempts
-        """The number of workers that have died while running this task. It is reset when a live worker ends an attempt.
+        """The number of workers that have died while running this task. The number is reset when a live worker ends an
+        attempt.
         """
         self.created_at: Final[datetime] = claim.created_at
         """The time at which the task was enqueued, in UTC."""
@@ -207,7 +208,8 @@ class TaskContext(Answering):
         self.outbox = outbox
         """The outbox on which the task was declared."""
         self.deadline: float = float("inf")
-        """The time at which the lease expires (`time.monotonic()`). The worker updates it with each heartbeat."""
+        """The time at which the lease expires (`time.monotonic()`). The worker updates this time with each heartbeat.
+        """
         self.was_lost: bool = False
         """True if the database has reported that the lease is lost."""
         self.began: float | None = None
@@ -241,7 +243,7 @@ class TaskContext(Answering):
     def headers(self) -> Mapping[str, str]:
         """The headers that were enqueued with the task, read-only; empty if there are none.
 
-        They are also empty, and a warning is logged, if another program's SQL wrote headers that cannot be read.
+        The headers are also empty, and a warning is logged, if another program's SQL wrote headers that cannot be read.
         """
         if self._headers is None:
             try:
@@ -355,7 +357,7 @@ class TaskContext(Answering):
         return self.lost or self.cancel_requested or self.timed_out or self.is_stopping
 
     def checkpoint(self) -> None:
-        """End the attempt here if `should_stop` is True. Call this in loops that may run for a long time.
+        """End the attempt here if `should_stop` is True. Call this method in loops that may run for a long time.
 
         After the task's `timeout`, raises TimeoutError, which fails the attempt like any other error. Raises Cancel if
         a user has cancelled the task, and Snooze if the worker is stopping or the lease is lost. After Snooze, the task

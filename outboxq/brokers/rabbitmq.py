@@ -273,7 +273,7 @@ class _Link(threading.Thread):
                 batch.answered.set()
 
     def publish(self, batch: _Batch, letters: Sequence[Letter], exchange: str) -> None:
-        """Send the letters. The thread calls this."""
+        """Send the letters. The thread calls this method."""
         frames: list[bytes] = []
         size = 0
         for letter in letters if self.fault is None else ():

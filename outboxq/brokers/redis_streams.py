@@ -57,7 +57,7 @@ _TIMEOUT = 15.0
 class RedisStreams:
     """A Redis server: streams that relays publish to, or a stream that a consumer group receives from.
 
-    An event is confirmed when the server has added it to the stream. Whether it is then on disk or on a replica
+    An event is confirmed when the server has added it to the stream. Whether the event is then on disk or on a replica
     depends on the server's settings.
     """
 
@@ -72,7 +72,7 @@ class RedisStreams:
     has read them. None means that nothing is deleted.
     """
     group: str | None = None
-    """The consumer group to receive with. It is created if it is missing, and begins with the oldest message."""
+    """The consumer group to receive with. The group is created if it is missing, and begins with the oldest message."""
     claim_after: timedelta = timedelta(minutes=1)
     """The time after which this consumer takes over a message that another consumer has received but not acknowledged.
     """

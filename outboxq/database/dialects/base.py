@@ -125,14 +125,16 @@ class Dialect(ABC):
     def fetch(
         self, raw: Any, sql: str, parameters: Mapping[str, Any], info: MutableMapping[Any, Any] | None = None
     ) -> list[tuple[Any, ...]]:
-        """Run a statement on a driver's connection, and return its rows in the driver's own types. Raises
+        """Run a statement on a driver's connection, and return the rows in the driver's own types. Raises
         `driver_error`.
 
         `info` is SQLAlchemy's record of the connection, if there is one.
         """
 
     def is_unreadable(self, sql: str, error: BaseException) -> bool:  # noqa: ARG002 - most drivers read everything
-        """Return whether the driver could not read a row that a read-only statement returned. `fetch` can read it."""
+        """Return whether the driver could not read a row that a read-only statement returned. `fetch` can read such a
+        row.
+        """
         return False
 
     def read_again(self, cursor: Any, found: Any) -> list[tuple[Any, ...]]:  # noqa: ARG002 - most drivers read everything
@@ -217,7 +219,7 @@ class Dialect(ABC):
     @abstractmethod
     def comes_from_outside(self, error: BaseException) -> bool:
         """Return whether this error, SQLAlchemy's or the driver's, ended a transaction for an external reason: a lost
-        connection, a restart, a deadlock, a full disk.
+        connection, a restart, a deadlock, or a full disk.
         """
 
     @abstractmethod
@@ -292,14 +294,16 @@ class Dialect(ABC):
 
     @abstractmethod
     def is_marked(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:
-        """Return whether the open transaction is the marked one. Call this only once, and before the transaction ends."""
+        """Return whether the open transaction is the marked one. Call this method only once, and before the transaction
+        ends.
+        """
 
     def set_up(self, engine: Engine) -> None:  # noqa: B027 - most databases need nothing
         """Configure an engine's connections for outboxq."""
 
     def ensure_readable(self, raw: Any) -> None:  # noqa: B027
-        """Raise UnsupportedDatabase if strings would not be read back as they were written. This does not need a round
-        trip.
+        """Raise UnsupportedDatabase if strings would not be read back as they were written. The check does not need a
+        round trip.
         """
 
     def explain(self, error: Exception, raw: Callable[[], Any]) -> None:  # noqa: B027

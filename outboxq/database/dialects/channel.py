@@ -22,7 +22,7 @@ SETTING = "outboxq.notify"
 """The setting for a transaction, a role or a database: `always`, `off`, or a proof (see PROOF)."""
 
 PROOF = "proof "
-"""The prefix of a proof. The listener adds a random word to it."""
+"""The prefix of a proof. The listener adds a random word to this prefix."""
 
 ALL = sa.literal_column("''", sa.Text)
 """The queue name that stands for all queues, because no queue has an empty name."""
@@ -31,7 +31,7 @@ EVERYBODY, ANSWERED, AT = "*", "-", "@"
 """The prefixes of a notification to every worker, of a notification that reports an answered call, and of a time."""
 
 RELAYED = ">"
-"""The prefix of a notification to a relay's senders. The relay's name follows it."""
+"""The prefix of a notification to a relay's senders. The relay's name follows the prefix."""
 
 ANSWERS: Columns = {"queue": sa.Text(), "call": sa.BigInteger()}
 """The columns of the calls that have been answered."""
@@ -68,8 +68,7 @@ def find_again(_: Grammar) -> sa.Select[Any]:
 def prove(_: Grammar) -> sa.Insert:
     """Make the trigger send :word, which begins with PROOF, by inserting no rows.
 
-    The setting is local to the transaction. So this statement must be the first or the only statement of its
-    transaction.
+    The setting is local to the transaction. This statement must be the first or the only statement of its transaction.
     """
     said = sa.func.set_config(
         sa.literal_column(f"'{SETTING}'", sa.Text), _word, sa.literal_column("true", sa.Boolean), type_=sa.Text
@@ -110,8 +109,8 @@ def wake(g: Grammar) -> sa.Select[Any]:
 
 
 def call(g: Grammar) -> sa.Select[Any]:
-    """For each of these queues, call two of the workers that are sleeping on it, and name one more that checks later,
-    as the trigger does.
+    """For each of these queues, call two of the workers that are waiting for its tasks, and name one more worker that
+    checks later, as the trigger does.
     """
     queues, sleeper = given_queues(g), sleeping_workers.c
     turn = sa.func.hashint8extended(sleeper.session, sa.func.txid_current(), type_=sa.BigInteger).label("turn")

@@ -240,8 +240,7 @@ class OneStatement(_Plan):
 
     @property
     def sql_of_one(self) -> str | None:
-        """The text for a batch of one, which differs from `sql` only in `given`; None for a transition without a batch.
-        """
+        """The text for a batch of one, which differs from `sql` only in `given`; None without a batch."""
         return self._variant(self._every_column).sql if self._every_column else None
 
     def sql_for(self, rows: Batch) -> str:
