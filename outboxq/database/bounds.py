@@ -42,7 +42,7 @@ def _sqlite_texts(*columns: str) -> dict[str, str]:
 
 
 TIMES_OF_TASKS = ("created_at", "expires_at", "first_started_at", "retry_at", "completed_at", "cancel_requested_at")
-"""The times of a task that have a CHECK on SQLite. `verify` reads them on both databases."""
+"""The times of a task that have a CHECK on SQLite. `verify` reads these times on both databases."""
 _CHECKS = {
     "task_executions": {
         "status": (

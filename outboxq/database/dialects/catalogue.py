@@ -280,10 +280,10 @@ def snapshots(most: Any) -> sa.Select[Any]:
     """Select up to `most` holders of row versions on PostgreSQL, oldest first: sessions, prepared transactions,
     replication slots, and standbys that report their oldest snapshot.
 
-    A session holds them through its snapshot, and also through the id of a transaction that has written rows. If the
-    role is not permitted to see the other sessions' transactions, these sessions are left out. The age, in seconds, is NULL for a
-    slot and for a standby, because the server knows it only as a number of transactions. A vacuum is left out, because
-    no other vacuum waits for it.
+    A session holds row versions through its snapshot, and also through the id of a transaction that has written rows.
+    If the role is not permitted to see the other sessions' transactions, these sessions are left out. The age, in
+    seconds, is NULL for a slot and for a standby, because the server knows it only as a number of transactions. A
+    vacuum is left out, because no other vacuum waits for it.
     """
     session, here = pg_stat_activity.c, sa.func.current_database(type_=sa.Text)
     of_standby = session.backend_type == text_literal("walsender")

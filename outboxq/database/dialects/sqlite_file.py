@@ -37,12 +37,12 @@ class OpenFile:
     path: str
     identity: Identity
     beside: tuple[Identity | None, ...] = ()
-    """Its log and the log's index."""
+    """The file's log and the log's index."""
 
     @property
     def is_there(self) -> bool:
-        """Return True if the file's name still refers to this file. This takes one directory lookup, a microsecond or
-        two.
+        """Return True if the file's name still refers to this file. The check takes one directory lookup, a microsecond
+        or two.
 
         Raises FileUnusable if the name no longer refers to a file.
         """
