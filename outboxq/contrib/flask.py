@@ -106,7 +106,7 @@ class Outboxq(Outbox):
     def init_app(self, app: Flask) -> None:
         """Give the application its outbox, as `app.extensions["outboxq"]`, and the commands `flask outboxq …`.
 
-        Call it after Flask-SQLAlchemy's `db.init_app(app)`. It reads `app.config`:
+        Call this method after Flask-SQLAlchemy's `db.init_app(app)`. The method reads `app.config`:
 
         * `OUTBOXQ_DATABASE_URL`: the URL of the database. None means Flask-SQLAlchemy's database.
         * `OUTBOXQ_BIND_KEY`: a key in `SQLALCHEMY_BINDS`. None means Flask-SQLAlchemy's default database.

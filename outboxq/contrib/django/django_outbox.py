@@ -50,7 +50,7 @@ class DjangoOutbox(Outbox):
     """An outbox in one of the databases in `DATABASES`. `task.enqueue()` writes through Django's own connection, in that
     connection's transaction.
 
-    Outside `transaction.atomic()` it writes in a separate transaction, as a model's `save()` does.
+    Outside `transaction.atomic()`, the call writes in a separate transaction, as a model's `save()` does.
     """
 
     tasks: DjangoRegistry
@@ -93,7 +93,7 @@ class DjangoOutbox(Outbox):
 
     @property
     def store(self) -> DjangoStore:
-        """The Store. The methods use Django's connection only with ``using=``; without it, they create an engine.
+        """The Store. Its methods use Django's connection only with ``using=``; without it, they create an engine.
 
         This property follows the settings: when a test changes the database's name, a new Store is created.
         """
@@ -319,7 +319,7 @@ def _postgresql(connection: Any, poolclass: type[Pool] | None) -> Engine:
 
 
 def _called(settings: Mapping[str, Any]) -> URL:
-    """Return the database's URL for messages and logs. It names the server, but does not contain the password."""
+    """Return the database's URL for messages and logs. The URL names the server, but does not contain the password."""
     url = URL.create("postgresql+psycopg", username=settings.get("USER") or None, database=settings["NAME"] or None)
     host, port = str(settings.get("HOST") or ""), str(settings.get("PORT") or "")
     if not host or "," in host:

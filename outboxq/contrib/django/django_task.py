@@ -133,7 +133,7 @@ class Options(_Defaults):
 def declared_options(task: Any, defaults: Options) -> dict[str, Any]:
     """Return the `options`, `retry`, `transactional` and `timeout_action` of the outboxq task that runs a Django task.
 
-    `defaults` are the backend's. Without a retry policy a task has only one attempt, as in Django.
+    `defaults` are the backend's defaults. Without a retry policy a task has only one attempt, as in Django.
     """
 
     def chosen(name: str) -> Any:

@@ -158,7 +158,7 @@ class DjangoRegistry(TaskRegistry):
     """The tasks declared with `@outbox.task`, and the `django.tasks` tasks, whose names are their import paths.
 
     Names come from database rows. For safety, only modules in installed apps and modules that OPTIONS allows are
-    imported, and only a Django Task with exactly this name is used.
+    imported, and only a Django Task with exactly the name in the row is used.
     """
 
     def __init__(self, alias: str) -> None:
@@ -226,8 +226,8 @@ class DjangoUnitOfWork:
         self._failures: list[BaseException] = []
 
     def watch(self, execute: Any, sql: Any, params: Any, many: Any, context: Any) -> Any:
-        """Execute one of Django's statements. Keep its error, because an inner `atomic()` may hide the error from the
-        caller.
+        """Execute one of Django's statements. Keep the statement's error, because an inner `atomic()` may hide the
+        error from the caller.
         """
         try:
             return execute(sql, params, many, context)
@@ -294,8 +294,8 @@ def _refuse_another_thread(connection: Any) -> None:
 
 
 def _refresh_connections() -> None:
-    """Close old connections, as Django does around a request. Make Django check the other connections before their next
-    use, because a lost attempt would cost more than the check.
+    """Close old connections, as Django does before and after a request. Make Django check the other connections before
+    their next use, because a lost attempt would cost more than the check.
 
     With AUTOCOMMIT off, a connection may still have an open transaction. Close such a connection, because a later
     handler in this thread would commit that transaction together with its own.

@@ -1,4 +1,6 @@
-"""Operations for Django migrations. They run outboxq's own migrations on Django's connection, in its transaction."""
+"""Operations for Django migrations. They run outboxq's own migrations on Django's connection, in that connection's
+transaction.
+"""
 
 from __future__ import annotations
 

@@ -266,7 +266,7 @@ def execute_begin(raw: Any, text: str, execute: Callable[[str], object]) -> None
 
 
 def _examine(raw: psycopg.Connection[Any], record: Any) -> None:
-    """Examine a new connection before anything is sent on it. This takes one round trip."""
+    """Examine a new connection before anything is sent on it. The check takes one round trip."""
     try:
         ensure_server(raw)
     except UnsupportedDatabase:
