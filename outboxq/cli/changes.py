@@ -2,7 +2,7 @@
 result of bulk changes.
 
 A command asks for confirmation before it makes an irreversible change to several ids or to everything that matches a
-filter. It does not ask before it changes a single id.
+filter. A change to a single id needs no confirmation.
 """
 
 from __future__ import annotations
@@ -365,7 +365,7 @@ def say(_store: Store, outcome: Outcome) -> None:
 
 
 def note_no_change(outcome: Outcome) -> None:
-    """If nothing was changed, say so on stderr. Call this if the outcome's record is printed instead of its
+    """If nothing was changed, say so on stderr. Call this function if the outcome's record is printed instead of its
     sentence.
     """
     if not outcome.changes:

@@ -41,7 +41,7 @@ destroy the new file.
 """
 EXIT_UNREACHABLE = 69
 EXIT_LOCKED = 75
-"""The exit code of a command that gave up because another session held a lock. It may succeed later."""
+"""The exit code of a command that gave up because another session held a lock. The command may succeed later."""
 EXIT_KILLED = forks.EXIT_KILLED
 EXIT_PERMISSION = 77
 _EXIT_CODES: dict[type[Exception], int] = {
@@ -257,7 +257,7 @@ def drawn(
     Times are shown in UTC, to the second, and their column headings end in UTC. If the table does not fit, columns in
     which all cells are empty are left out. `spare` lists further columns to leave out on a narrow terminal, in the
     given order. Ids and numbers are never cut or wrapped, so that they can be copied and read; `whole` names further id
-    columns. If the other columns do not fit beside them, the table is wider than the terminal.
+    columns. If the other columns do not fit beside the ids and numbers, the table is wider than the terminal.
     """
     from rich.table import Table
 
@@ -354,7 +354,7 @@ def _remember(context: click.Context, _option: click.Parameter, value: bool | No
 
 
 json_option = click.option("--json", is_flag=True, expose_value=False, callback=_remember, help="Print JSON.")
-"""Adds `--json`. The command does not receive it as an argument: `show`, `tell` and `wants_json` read it."""
+"""Adds `--json`. The command does not receive this option as an argument: `show`, `tell` and `wants_json` read it."""
 
 
 def wants_json() -> bool:

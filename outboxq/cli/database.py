@@ -82,7 +82,7 @@ rounds_options = stacked(
         "--wait", help="Total time to wait for other transactions that use the tables (PostgreSQL).", default="2m"
     ),
 )
-"""Adds `--lock-timeout` and `--wait` to a command that locks whole tables. Both are passed as time spans."""
+"""Adds `--lock-timeout` and `--wait` to a command that locks whole tables. Both values are passed as time spans."""
 app_argument = click.argument("app_argument", required=False, metavar="[APP]")
 
 
@@ -159,7 +159,9 @@ class Given:
 
     @property
     def upgrade(self) -> str:
-        """The command that creates the tables in this database, as a user types it. It never contains a password."""
+        """The command that creates the tables in this database, as a user types it. The command never contains a
+        password.
+        """
         words = ["outboxq upgrade"]
         if self.app is not None:
             words.append(shlex.quote(self.app))
@@ -407,8 +409,8 @@ def _imported(module_name: str, written: str) -> ModuleType:
 
 
 def names_module(text: str) -> bool:
-    """Return whether the string could be an APP. A URL could not. A URL must not appear in a message, because it may
-    contain a password.
+    """Return whether the string could be an APP. A URL cannot be an APP. A URL must not appear in a message, because it
+    may contain a password.
     """
     return "://" not in text and all(part.isidentifier() for part in text.partition(":")[0].split("."))
 

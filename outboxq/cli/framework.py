@@ -34,8 +34,8 @@ class Frame:
     name.
     """
     outbox: Callable[..., Outbox] | None = None
-    """A function that returns the outbox with its tasks. Commands that need tasks call it, with the same values as
-    `store`. None if there is no application.
+    """A function that returns the outbox with its tasks. Commands that need tasks call this function with the same
+    values as `store`. None if there is no application.
     """
     options: Sequence[click.Option] = ()
     """Options that are added to every command."""

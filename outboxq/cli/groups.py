@@ -154,7 +154,7 @@ class Group(click.Group):
     """A group that lists the first sentence of each command's help, and whose errors say where an option belongs."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the group's own options. They are few, so an unknown option probably belongs to a command."""
+        """Read the group's own options. A group has few options, so an unknown option probably belongs to a command."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:

@@ -73,7 +73,9 @@ def _read_local(text: str) -> datetime:
 
 
 def _read_ahead(text: str) -> timedelta:
-    """Parse the time span of `plant`. It is limited, because a schedule that ticks every second has 86,400 ticks a day."""
+    """Parse the time span of `plant`. The span is limited, because a schedule that ticks every second has 86,400 ticks
+    a day.
+    """
     found = read_span(text)
     if found > _FARTHEST:
         raise InvalidArgument("the span is longer than 1d, the maximum")
@@ -313,7 +315,7 @@ def plant(store: Store, ahead: timedelta) -> None:
 
 
 def _new_schedule(name: str, task: str, rule: str, **options: Any) -> NewSchedule:
-    """Return the schedule for `add`. With an application, its task supplies the default options and checks the
+    """Return the schedule for `add`. If there is an application, its task supplies the default options and checks the
     arguments.
     """
     from ..payload.parameters import dump_arguments

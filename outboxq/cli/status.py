@@ -183,7 +183,7 @@ def _important(one: Statistics) -> dict[str, object]:
 
 
 def _for_people(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
-    """Return separate tables for the counts, the rates and the durations. Each fits in 40 columns."""
+    """Return separate tables for the counts, the rates and the durations. Each table fits in 40 columns."""
     lines = [
         _lines(found, _now, _SPARE_NOW, by_task=by_task),
         _lines(found, _happened, _SPARE_HAPPENED, by_task=by_task),

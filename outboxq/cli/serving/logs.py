@@ -49,8 +49,8 @@ def configure(
 
 
 class TextFormatter(logging.Formatter):
-    """A formatter for text lines, in which invisible characters are escaped. With `tracebacks`, it includes the
-    tracebacks of failed tasks.
+    """A formatter for text lines, in which invisible characters are escaped. With `tracebacks`, the formatter includes
+    the tracebacks of failed tasks.
     """
 
     def __init__(self, *, tracebacks: bool = False) -> None:
