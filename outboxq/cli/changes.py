@@ -229,7 +229,7 @@ class Progress:
 
     @property
     def sentence(self) -> str:
-        """The message printed after a signal: "stopped: 1 500 of 30 000 discarded; these changes are committed"."""
+        """The message printed after a signal: "stopped: 1,500 of 30,000 discarded; these changes are committed"."""
         kept = "; these changes are committed" if self._commits and self.number else ""
         total = Exactly(number=self.total) if isinstance(self.total, int) else self.total
         of = "" if total is None else f" of {written(total)}"

@@ -36,8 +36,8 @@ EXIT_USAGE = 2
 EXIT_NOT_FOUND = 3
 EXIT_SCHEMA = 4
 EXIT_FILE = 66
-"""The exit code of a worker whose SQLite file was replaced but whose old log was left behind: a new process would
-destroy the new file.
+"""The exit code of a worker whose SQLite file was replaced while the old file's log was left behind: a new process
+would destroy the new file.
 """
 EXIT_UNREACHABLE = 69
 EXIT_LOCKED = 75

@@ -61,7 +61,7 @@ _MOST = 1000
 
 
 def _read_local(text: str) -> datetime:
-    """Parse a time in ISO 8601. Without an offset, the result is naive and means a time in the schedule's zone."""
+    """Parse a time in ISO 8601. Without an offset, the result is naive and refers to the schedule's time zone."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

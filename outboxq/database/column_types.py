@@ -82,9 +82,9 @@ class Name(UserDefinedType[str]):
 class Packed(TypeDecorator[Sequence[Any]]):
     """A PostgreSQL array of scalars, sent as the text that the server parses.
 
-    psycopg would inspect each element to find the array's type and whether the element needs quotes, which takes ten
-    times as long as sending this text. With psycopg's own arrays, enqueueing a batch of 100 tasks takes 21 % more CPU
-    time: `python -m benchmarks.tunings --on postgresql --only arrays-as-text`.
+    psycopg would inspect each element to determine the array's type and whether the element needs quotes, which takes
+    ten times as long as sending this text. With psycopg's own arrays, enqueueing a batch of 100 tasks takes 21 % more
+    CPU time: `python -m benchmarks.tunings --on postgresql --only arrays-as-text`.
     """
 
     impl = ARRAY

@@ -260,7 +260,7 @@ def serve(
     lifeline: int | None,
     **options: Any,
 ) -> NoReturn:
-    """Run the outbox that `find` returns, with the options of `worker`.
+    """Run workers for the outbox that `find` returns, with the options of `worker`.
 
     `command` returns the command line for a process, given its lifeline. Each of the `databases` gets its own
     processes. `upgrade` is the command that creates the databases' tables; see `speaking_plainly`.

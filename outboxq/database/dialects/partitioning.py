@@ -103,7 +103,7 @@ class Partitioning:
         )
 
     def prepared(self, build: Callable[[Grammar, FromClause, FromClause], Statement], one: Partition) -> Prepared:
-        """Prepare a statement about a partition. The statement is built from the tables that hold the partition's tasks
+        """Prepare a statement for a partition. The statement is built from the tables that hold the partition's tasks
         and events.
         """
         tasks, events = (_leaf(table, one.schema, one.name) for table in PARTITIONED)

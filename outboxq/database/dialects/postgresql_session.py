@@ -155,7 +155,7 @@ def made_ours(url: URL) -> URL:
 
 
 def set_up(engine: Engine) -> None:
-    """Make our own engine refuse databases that are not UTF-8, and avoid prepared statements behind a pooler."""
+    """Make our own engine refuse databases that do not use UTF-8, and avoid prepared statements behind a pooler."""
     # This must be the first listener, because SQLAlchemy's own listener would request values from the server that
     # SQLAlchemy cannot read in such a database.
     event.listen(engine, "connect", _examine, insert=True)
