@@ -467,8 +467,8 @@ def local_time(moment: datetime | None) -> str:
 
 
 def _written(text: str) -> Any:
-    """Return plain JSON with its line breaks and indentation. If a Content-Security-Policy forbids the style, long lines are
-    not wrapped.
+    """Return plain JSON, keeping its line breaks and indentation. If a Content-Security-Policy forbids the inline
+    style, long lines are not wrapped.
     """
     return text and format_html('<pre style="white-space: pre-wrap; overflow-wrap: anywhere">{}</pre>', text)
 

@@ -128,7 +128,9 @@ def _is_lost(error: BaseException) -> bool:
 
 
 def _is_operational(cause: BaseException | None) -> bool:
-    """Return True for psycopg's OperationalError itself; a timeout while waiting for a connection is a subclass."""
+    """Return True for psycopg's own OperationalError or a subclass, such as the error for a timeout while waiting for a
+    connection.
+    """
     return any(
         kind.__name__ == "OperationalError" and kind.__module__.partition(".")[0] == "psycopg"
         for kind in type(cause).__mro__
