@@ -306,7 +306,7 @@ def _bar() -> Iterator[Bar | None]:
 
 
 def _limit(total: int | Exactly | Count | None) -> int | None:
-    """Return the total for a progress bar; None if it is unknown."""
+    """Return the total for a progress bar; None if the total is unknown."""
     if total is None or isinstance(total, int):
         return total
     return None if total.at_least else total.number

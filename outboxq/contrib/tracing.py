@@ -17,7 +17,7 @@ def with_baggage(ours: Mapping[str, str], earlier: Mapping[str, str]) -> dict[st
     """Return the hook's headers, with the earlier headers' baggage added. If both contain the same member, the hook's
     is kept.
 
-    Members that do not fit are dropped, starting with those of the earlier headers. Otherwise the headers could become
+    Members that do not fit are dropped, starting with those of the earlier headers. Otherwise, the headers could become
     too long.
     """
     mine, theirs = _members(ours.get(HEADER, "")), _members(earlier.get(HEADER, ""))

@@ -406,7 +406,7 @@ class DeadLetterAdmin(NewestAdmin):
 
 
 class TaskScheduleAdmin(OutboxAdmin):
-    """The admin for schedules. It does not show their arguments."""
+    """The admin for schedules. This admin does not show the schedules' arguments."""
 
     noun, dashboard_page = "schedule", "schedules"
     search_fields = ("name", "task_name")

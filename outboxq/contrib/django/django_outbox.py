@@ -193,8 +193,8 @@ class DjangoStore(FrameworkStore):
 
 
 class Outboxes:
-    """The outboxes, keyed by alias, like `django.db.connections`. All threads share them, because an outbox contains
-    the tasks.
+    """The outboxes, keyed by alias, like `django.db.connections`. All threads share the outboxes, because an outbox
+    contains the tasks.
     """
 
     def __init__(self) -> None:

@@ -245,8 +245,8 @@ def code(error: BaseException) -> int | None:
 
 
 def is_undefined(error: BaseException) -> bool:
-    """Return True if SQLite does not recognize a table or a column that a statement names. The error's code does not
-    show this.
+    """Return True if SQLite does not recognize a table or a column that a statement names. SQLite's error code does not
+    identify this case.
     """
     said = str(error.orig if isinstance(error, DBAPIError) else error)
     return code(error) == sqlite3.SQLITE_ERROR and said.startswith(_UNDEFINED)
