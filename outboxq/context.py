@@ -188,7 +188,7 @@ class TaskContext(Answering):
         """The partition key; None if the task does not have one. Tasks with the same key run one at a time, in order.
         """
         self.attempt: Final[int] = claim.attempt
-        """The number of this attempt, counted from 1. Only retries increase it."""
+        """The number of this attempt, counted from 1. Only retries increase this number."""
         self.max_attempts = max_attempts
         """The maximum number of attempts: if the last of them fails, the failure is final. None means that only the
         policy's `stop` decides.
@@ -442,10 +442,11 @@ class TaskContext(Answering):
     ) -> R:
         """Return the stored result of the step, or call the function and store its result.
 
-        A result is stored as JSON under the step's name, and read according to the function's return annotation. Once
-        a result has been stored, the function is not called again, even if the task is retried, snoozed or redriven,
-        the process crashes, or a new version is deployed. If the function raises, nothing is stored, and the next attempt
-        calls it again. A function whose first parameter is annotated with TaskContext receives this context.
+        A result is stored as JSON under the step's name, and read according to the function's return annotation. Once a
+        result has been stored, the function is not called again, even if the task is retried, snoozed or redriven, the
+        process crashes, or a new version is deployed. If the function raises an exception, nothing is stored, and the
+        next attempt calls the function again. A function whose first parameter is annotated with TaskContext receives
+        this context.
 
         With `transactional`, the function's result is committed together with everything that the function writes
         through `ctx.session` or `ctx.connection` (in Django through the ORM, in Flask through `db.session`), so the

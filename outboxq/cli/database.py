@@ -454,7 +454,7 @@ def with_cures(record: Explanation | Problem, own: str) -> dict[str, Any]:
 
 _OUTAGE: Final = timedelta(seconds=30)
 """The time for which a command waits for a database that is busy or restarting. Commands such as `log --follow` and
-bulk changes run long enough to need it.
+bulk changes run long enough to encounter such an outage.
 """
 _PATIENCE: Final = 1.0
 """Seconds for which a failed read of the database is retried."""

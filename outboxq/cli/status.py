@@ -237,7 +237,9 @@ def _happened(one: Statistics) -> dict[str, object]:
 
 
 def _rate(number: float) -> str:
-    """Return a rate with three digits, or as a whole number, but never with an exponent: 0.0012, 12.5, 1,235."""
+    """Return a rate with up to three significant digits or as a whole number, never with an exponent: 0.0012, 12.5,
+    1,235.
+    """
     if 0 < number < 0.0001:
         return "< 0.0001"
     return grouped(round(number)) if number >= 999.5 else f"{number:.3g}"
