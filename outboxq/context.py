@@ -511,7 +511,7 @@ current: ContextVar[TaskContext | None] = ContextVar("outboxq_context", default=
 
 
 class Process:
-    """The purpose of this process. Code that waits for results depends on it."""
+    """The purpose of this process, on which code that waits for results depends."""
 
     is_worker = False
     """True if the process does nothing but run handlers: a command has started it as a worker, or it is a child of a

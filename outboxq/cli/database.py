@@ -131,7 +131,9 @@ def _is_for_any_schema(command: object) -> bool:
 
 
 def run_on_store(command: click.Command, store: Callable[[], Store], /, **options: Any) -> None:
-    """Run a command decorated with `database_options` on a known database. `options` are its other parameters."""
+    """Run a command decorated with `database_options` on a known database. `options` are the command's other
+    parameters.
+    """
     run: Callable[..., Any] = command.callback.__wrapped__  # type: ignore[union-attr]  # the command's function
     with command_on_database():
         known = store()

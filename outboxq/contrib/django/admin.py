@@ -112,7 +112,7 @@ class NewestRows(ChangeList):
 
 
 class NameFilter(admin.SimpleListFilter):
-    """A filter by name. It offers the names in the newest rows, and accepts any other name in the URL."""
+    """A filter by name. The filter offers the names in the newest rows, and accepts any other name in the URL."""
 
     def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, str]]:
         rows = model_admin.get_queryset(request).order_by(*model_admin.ordering)
@@ -185,7 +185,9 @@ class OutboxAdmin(admin.ModelAdmin):
     has_add_permission = has_delete_permission = has_change_permission
 
     def get_actions(self, request: Any, action_location: Any = None) -> Any:
-        """Return the actions that the user is permitted to take. Only Django 6.1 and later pass a location."""
+        """Return the actions that the user is permitted to take. Only Django 6.1 and later pass the location of the
+        actions.
+        """
         missing = {verb.key for verb in self.verbs if not request.user.has_perm(permission_of(verb))}
         location = {} if action_location is None else {"action_location": action_location}
         return {name: one for name, one in super().get_actions(request, **location).items() if name not in missing}
@@ -276,7 +278,7 @@ class OutboxAdmin(admin.ModelAdmin):
         return outcome
 
     def _in_dashboard(self, request: Any, page: str, query: Mapping[str, str] | None = None) -> str | None:
-        """Return the URL of a dashboard page; None if the dashboard is not mounted or the user may not see it."""
+        """Return the URL of a dashboard page; None if the dashboard is not mounted, or if the user may not see it."""
         address = page_of(page, self.alias) if request.user.has_perm(VIEW) else None
         return f"{address}?{urlencode(query)}" if address and query else address
 

@@ -1,4 +1,4 @@
-"""The dashboard inside a Django project, for the project's users. It needs one line in `urls.py`."""
+"""The dashboard inside a Django project, for the project's users. The dashboard needs one line in `urls.py`."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def bring_to(revision: str, connection: Any, command: Callable[..., None] = migr
 
 def _take_back(connection: Connection, revision: str, *, schema: str | None) -> None:
     """Downgrade the tables if they exist and are newer than this revision. Because of `outboxq upgrade`, a router or
-    `--fake`, they may be older or missing.
+    `--fake`, the tables may be older or missing.
     """
     found = migrations.current(connection, schema=schema)
     if found is not None and (revision == "base" or found > revision):

@@ -76,7 +76,7 @@ def gives_up_waiting(error: BaseException) -> bool:
 
 
 def is_denied(error: BaseException) -> bool:
-    """Return True if the role lacks a privilege, or a row-level policy refuses the statement."""
+    """Return True if the role lacks a privilege, or if a row-level policy refuses the statement."""
     return _state(error) == _INSUFFICIENT_PRIVILEGE
 
 
@@ -86,7 +86,7 @@ def is_undefined(error: BaseException) -> bool:
 
 
 def cannot_write_now(error: BaseException) -> bool:
-    """Return True if the server is out of disk space or memory, or its disk is failing."""
+    """Return True if the server is out of disk space or memory, or if its disk is failing."""
     return isinstance(error, DBAPIError) and _state(error).startswith(_NO_ROOM) and not is_transient(error)
 
 

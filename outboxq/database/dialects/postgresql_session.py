@@ -200,7 +200,7 @@ def is_open(raw: psycopg.Connection[Any]) -> bool:
 
 
 def is_spoilt(raw: psycopg.Connection[Any]) -> bool:
-    """Return True if the transaction is aborted, or the connection is lost."""
+    """Return True if the transaction is aborted, or if the connection is lost."""
     return raw.closed or raw.info.transaction_status in {TransactionStatus.INERROR, TransactionStatus.UNKNOWN}
 
 
