@@ -98,8 +98,8 @@ def _of_exception(exception: str, names: Collection[str]) -> str:
 
 
 def _task_names(store: Store) -> set[str]:
-    """Return the task names in the application, schedules, subscriptions, dead letters and recent statistics, and those
-    that were registered in the workers seen in the last week.
+    """Return the names of the tasks in the application, in schedules, subscriptions, dead letters and recent
+    statistics, and in the workers that were seen in the last week.
     """
     from ..store.claims.workers import KEPT
 

@@ -206,9 +206,9 @@ class PostgresGrammar(Grammar):
     def take_from(self, found: sa.FromClause) -> Statement:
         """Merge the (queue, priority) pairs by index, best first, without sorting the backlog.
 
-        The first pass counts, without locking, how many of the best :limit entries belong to each pair, and then locks
-        that number of entries in each pair. This pass skips entries that other claims hold. If other claims hold all
-        entries of a pair, a second pass fills the gap from any pair that has entries left. So a claim returns fewer
+        The first pass counts how many of the best :limit entries belong to each pair, without locking them, and then
+        locks that number of entries in each pair. This pass skips entries that other claims hold. If other claims hold
+        all entries of a pair, a second pass fills the gap from any pair that has entries left. So a claim returns fewer
         than :limit entries only if all due entries are taken.
         """
         entry = task_outbox.alias("entry")
