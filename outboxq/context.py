@@ -408,9 +408,9 @@ class TaskContext(Answering):
         """Report how much of the work is done, as a number from 0 to 1 and a short note: ``ctx.progress(12 / 30, "12 of
         30")``.
 
-        Nothing is written immediately: the worker's next heartbeat writes the latest report, so you may call this as
-        often as you like. The progress is shown in the dashboard, in `outboxq task show` and in `outboxq task explain`,
-        and has no other effect. A fraction below 0 counts as 0, and a fraction above 1 counts as 1. Raises
+        Nothing is written immediately: the worker's next heartbeat writes the latest report, so you may call this
+        method as often as you like. The progress is shown in the dashboard, in `outboxq task show` and in `outboxq task
+        explain`, and has no other effect. A fraction below 0 counts as 0, and a fraction above 1 counts as 1. Raises
         InvalidArgument if the fraction is not a number.
         """
         from .payload.parameters import sanitize  # imported here, because a process without handlers does not need it

@@ -144,8 +144,8 @@ class _Link:
         try:
             self.client = self.do(self._connect(place, deadline), deadline)
             self.stream = _passing_errors_on(self.client.jetstream())
-            """The JetStream context. It is created once per connection, because each context subscribes to its answers
-            when it first publishes.
+            """The JetStream context. The context is created once per connection, because each context subscribes to its
+            answers when it first publishes.
             """
         except BaseException:
             self.close()

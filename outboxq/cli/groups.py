@@ -307,7 +307,7 @@ class Program(LateGroup):
 
 
 class _Commands(UserDict[str, Any]):
-    """The commands, keyed by name. Each is imported on first use."""
+    """The commands, keyed by name. Each command is imported on first use."""
 
     def __getitem__(self, name: str) -> click.Command:
         found = self.data[name]

@@ -233,7 +233,7 @@ class Supervisor:
 
     def _introduction(self, child: _WorkerProcess) -> dict[str, str]:
         """Return the variable that keeps a process from logging its database and tasks. One process per database logs
-        them, at its first start and after each reload, because a reload may change them.
+        the database and the tasks, at its first start and after each reload, because a reload may change them.
         """
         introduces_all = child.introduces_all and (child.starts == 1 or self._reloads)
         return {} if introduces_all else {INTRODUCED: "1"}

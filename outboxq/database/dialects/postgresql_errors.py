@@ -93,7 +93,7 @@ def cannot_write_now(error: BaseException) -> bool:
 def comes_from_outside(error: BaseException) -> bool:
     """Return True if a transaction ended for an external reason; `error` is SQLAlchemy's or psycopg's.
 
-    Lock timeouts and statement timeouts do not count as external, because the transaction set them itself.
+    Lock timeouts and statement timeouts do not count as external, because the transaction itself set these timeouts.
     """
     state = _state(error)
     no_room = state.startswith(_NO_ROOM) and state != _TOO_MUCH_ASKED
