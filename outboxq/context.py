@@ -172,8 +172,7 @@ class TaskContext(Answering):
         self, claim: Claim, *, max_attempts: int | None, stopping: threading.Event, outbox: object = None
     ) -> None:
         self.task_id: Final[UUID] = claim.id
-        """The id of the task. The id is the same in every attempt, so it can serve as an idempotency key for external
-        services.
+        """The task's id. It is the same in every attempt, so it can serve as an idempotency key for external services.
         """
         self.pipeline_execution_id: Final[UUID] = claim.pipeline_execution_id
         """The id shared by all tasks from one `emit` or `enqueue_many`, or by all tasks in one batch or chain."""
@@ -511,7 +510,7 @@ current: ContextVar[TaskContext | None] = ContextVar("outboxq_context", default=
 
 
 class Process:
-    """The purpose of this process, on which code that waits for results depends."""
+    """The purpose of this process, which code that waits for results takes into account."""
 
     is_worker = False
     """True if the process does nothing but run handlers: a command has started it as a worker, or it is a child of a

@@ -112,7 +112,7 @@ class NewestRows(ChangeList):
 
 
 class NameFilter(admin.SimpleListFilter):
-    """A filter by name. The filter offers the names in the newest rows, and accepts any other name in the URL."""
+    """A filter that offers the names in the newest rows, and accepts any other name in the URL."""
 
     def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, str]]:
         rows = model_admin.get_queryset(request).order_by(*model_admin.ordering)
