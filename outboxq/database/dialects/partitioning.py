@@ -130,7 +130,7 @@ class Partitioning:
 
     def make(self, execute: Execute, layout: Layout, missing: Sequence[Period], now: datetime) -> None:
         """Add these partitions, and move their rows out of `default`. Meanwhile, the tables remain usable, except for
-        `default`, which does not normally contain any of today's tasks. If the partitions had run out, `default` does
+        `default`, which does not normally contain any of today's tasks. If the partitions have run out, `default` does
         contain such tasks. All other transactions then have to wait, because an insert that has just chosen `default`
         would otherwise be refused.
         """

@@ -319,7 +319,7 @@ def is_json(text: sa.ColumnElement[Any], *, an_object: bool) -> sa.ColumnElement
     """Return a condition that tests whether the text is JSON, as far as PostgreSQL 15 can tell.
 
     The condition is true if all strings are closed, if only JSON words appear outside the strings, and if the numbers
-    of opening and closing brackets are equal. The condition detects text that is truncated, concatenated, or not JSON.
+    of opening and closing brackets are equal. This test detects text that is truncated, concatenated, or not JSON.
     PostgreSQL 16 and later have a built-in test.
     """
     flat = _FLAT_OBJECT if an_object else _FLAT
