@@ -85,8 +85,8 @@ class TaskBatch(BatchTarget, Protocol):
     """The batch or chain that a handler's task belongs to: `ctx.batch`. All counts are read together when one of them
     is first used.
 
-    In a transactional task, ``using(ctx.batch)`` enqueues tasks in the task's transaction; otherwise, in a separate
-    one.
+    In a transactional task, ``using(ctx.batch)`` enqueues tasks in the task's transaction; in any other task, it uses a
+    separate transaction.
     """
 
     @property
@@ -145,8 +145,8 @@ class StepRunner(Protocol):
 class TaskContext(Answering):
     """The task that a handler is running, and ways to end the attempt.
 
-    A handler receives it if its first parameter is annotated with TaskContext. The worker creates a context for each
-    attempt and passes it to the handler; it is not an argument of `enqueue()`.
+    A handler receives the context if its first parameter is annotated with TaskContext. The worker creates a context
+    for each attempt and passes it to the handler; the context is not an argument of `enqueue()`.
     """
 
     _noun = "a context"
@@ -172,8 +172,7 @@ class TaskContext(Answering):
         self, claim: Claim, *, max_attempts: int | None, stopping: threading.Event, outbox: object = None
     ) -> None:
         self.task_id: Final[UUID] = claim.id
-        """The id of the task. It is the same in every attempt, so it can serve as an idempotency key for external
-        services.
+        """The task's id. It is the same in every attempt, so it can serve as an idempotency key for external services.
         """
         self.pipeline_execution_id: Final[UUID] = claim.pipeline_execution_id
         """The id shared by all tasks from one `emit` or `enqueue_many`, or by all tasks in one batch or chain."""
@@ -188,13 +187,14 @@ class TaskContext(Answering):
         """The partition key; None if the task does not have one. Tasks with the same key run one at a time, in order.
         """
         self.attempt: Final[int] = claim.attempt
-        """The number of this attempt, counted from 1. Only retries increase it."""
+        """The number of this attempt, counted from 1. Only retries increase this number."""
         self.max_attempts = max_attempts
         """The maximum number of attempts: if the last of them fails, the failure is final. None means that only the
         policy's `stop` decides.
         """
         self.recovery_attempts: Final[int] = claim.recovery_attempts
-        """The number of workers that have died while running this task. It is reset when a live worker ends an attempt.
+        """The number of workers that have died while running this task. The number is reset when a live worker ends an
+        attempt.
         """
         self.created_at: Final[datetime] = claim.created_at
         """The time at which the task was enqueued, in UTC."""
@@ -207,7 +207,8 @@ class TaskContext(Answering):
         self.outbox = outbox
         """The outbox on which the task was declared."""
         self.deadline: float = float("inf")
-        """The time at which the lease expires (`time.monotonic()`). The worker updates it with each heartbeat."""
+        """The time at which the lease expires (`time.monotonic()`). The worker updates this time with each heartbeat.
+        """
         self.was_lost: bool = False
         """True if the database has reported that the lease is lost."""
         self.began: float | None = None
@@ -241,7 +242,7 @@ class TaskContext(Answering):
     def headers(self) -> Mapping[str, str]:
         """The headers that were enqueued with the task, read-only; empty if there are none.
 
-        They are also empty, and a warning is logged, if another program's SQL wrote headers that cannot be read.
+        The headers are also empty, and a warning is logged, if another program's SQL wrote headers that cannot be read.
         """
         if self._headers is None:
             try:
@@ -319,15 +320,15 @@ class TaskContext(Answering):
         """Return whether the lease is lost. If it is, another worker may be running the task, and this handler's result
         may be discarded.
 
-        While the database cannot be reached, the worker's own clock decides. A later heartbeat makes this False again,
-        unless another worker has taken the task in the meantime.
+        While the database cannot be reached, the worker's own clock decides. A later heartbeat makes this property
+        False again, unless another worker has taken the task in the meantime.
         """
         return self.was_lost or time.monotonic() > self.deadline
 
     @property
     def timed_out(self) -> bool:
         """Return whether the handler has been running for longer than the task's `timeout`. With
-        ``timeout_action="ask"``, the handler has to check this itself.
+        ``timeout_action="ask"``, the handler has to check this property itself.
         """
         limit = self.claim.timeout_seconds
         if limit is None or self.began is None:
@@ -355,7 +356,7 @@ class TaskContext(Answering):
         return self.lost or self.cancel_requested or self.timed_out or self.is_stopping
 
     def checkpoint(self) -> None:
-        """End the attempt here if `should_stop` is True. Call this in loops that may run for a long time.
+        """End the attempt here if `should_stop` is True. Call this method in loops that may run for a long time.
 
         After the task's `timeout`, raises TimeoutError, which fails the attempt like any other error. Raises Cancel if
         a user has cancelled the task, and Snooze if the worker is stopping or the lease is lost. After Snooze, the task
@@ -382,8 +383,8 @@ class TaskContext(Answering):
 
     @property
     def connection(self) -> Connection:
-        """The connection of a transactional task. Everything written through it is committed together with the completion,
-        or not at all.
+        """The connection of a transactional task. Everything written through this connection is committed together with
+        the completion, or not at all.
 
         Raises InvalidTarget in a task that is not declared `transactional=True`.
         """
@@ -406,9 +407,9 @@ class TaskContext(Answering):
         """Report how much of the work is done, as a number from 0 to 1 and a short note: ``ctx.progress(12 / 30, "12 of
         30")``.
 
-        Nothing is written immediately: the worker's next heartbeat writes the latest report, so you may call this as
-        often as you like. The progress is shown in the dashboard, in `outboxq task show` and in `outboxq task explain`,
-        and has no other effect. A fraction below 0 counts as 0, and a fraction above 1 counts as 1. Raises
+        Nothing is written immediately: the worker's next heartbeat writes the latest report, so you may call this
+        method as often as you like. The progress is shown in the dashboard, in `outboxq task show` and in `outboxq task
+        explain`, and has no other effect. A fraction below 0 counts as 0, and a fraction above 1 counts as 1. Raises
         InvalidArgument if the fraction is not a number.
         """
         from .payload.parameters import sanitize  # imported here, because a process without handlers does not need it
@@ -440,10 +441,11 @@ class TaskContext(Answering):
     ) -> R:
         """Return the stored result of the step, or call the function and store its result.
 
-        A result is stored as JSON under the step's name, and read according to the function's return annotation. Once
-        a result has been stored, the function is not called again, even if the task is retried, snoozed or redriven,
-        the process crashes, or a new version is deployed. If the function raises, nothing is stored, and the next attempt
-        calls it again. A function whose first parameter is annotated with TaskContext receives this context.
+        A result is stored as JSON under the step's name, and read according to the function's return annotation. Once a
+        result has been stored, the function is not called again, even if the task is retried, snoozed or redriven, the
+        process crashes, or a new version is deployed. If the function raises an exception, nothing is stored, and the
+        next attempt calls the function again. A function whose first parameter is annotated with TaskContext receives
+        this context.
 
         With `transactional`, the function's result is committed together with everything that the function writes
         through `ctx.session` or `ctx.connection` (in Django through the ORM, in Flask through `db.session`), so the
@@ -451,9 +453,9 @@ class TaskContext(Answering):
         function has returned but before its result is committed.
 
         Raises StepRefused in a task that is itself transactional, inside another step, and in a thread other than the
-        handler's. Also raises it for a name already used in this run, for any step after the 1,000th, for arguments
-        that the function does not accept, and for a result that is not JSON or is larger than 256 KiB. Raises LeaseLost
-        if another worker may hold the task; in that case nothing is stored.
+        handler's. Also raises StepRefused for a name already used in this run, for any step after the 1,000th, for
+        arguments that the function does not accept, and for a result that is not JSON or is larger than 256 KiB. Raises
+        LeaseLost if another worker may hold the task; in that case nothing is stored.
         """
         return self._steps_by("step").run(self, name, (function, args, kwargs), transactional=transactional)  # type: ignore[no-any-return]
 
@@ -508,7 +510,7 @@ current: ContextVar[TaskContext | None] = ContextVar("outboxq_context", default=
 
 
 class Process:
-    """The purpose of this process. Code that waits for results depends on it."""
+    """The purpose of this process, which code that waits for results takes into account."""
 
     is_worker = False
     """True if the process does nothing but run handlers: a command has started it as a worker, or it is a child of a

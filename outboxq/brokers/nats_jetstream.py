@@ -80,7 +80,9 @@ class NatsJetStream:
     stream: str | None = None
     """The stream to receive from."""
     durable: str | None = None
-    """The name of the durable consumer to receive with. It is created if it is missing, and begins with the oldest message."""
+    """The name of the durable consumer to receive with. The consumer is created if it is missing, and begins with the
+    oldest message.
+    """
     body: Body | str = Body.CLOUDEVENT
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # they may contain a password
     """More arguments for ``nats.connect``, such as ``{"user_credentials": PATH}``."""
@@ -142,8 +144,8 @@ class _Link:
         try:
             self.client = self.do(self._connect(place, deadline), deadline)
             self.stream = _passing_errors_on(self.client.jetstream())
-            """The JetStream context. It is created once per connection, because each context subscribes to its answers
-            when it first publishes.
+            """The JetStream context. The context is created once per connection, because each context subscribes to its
+            answers when it first publishes.
             """
         except BaseException:
             self.close()

@@ -68,9 +68,9 @@ def _quietly() -> Iterator[None]:
 def _is_wanted(_: logging.LogRecord) -> bool:
     """Drop pika's log records about an outboxq connection, because outboxq itself reports a lost connection.
 
-    pika's loggers also serve the application's connections. Their levels, handlers and propagation are therefore left
-    alone, and the records from other threads are kept. If the application has set the level of the `pika` logger, every
-    record is kept.
+    pika's loggers also serve the application's connections. The loggers' levels, handlers and propagation are therefore
+    left alone, and the records from other threads are kept. If the application has set the level of the `pika` logger,
+    every record is kept.
     """
     return not getattr(_thread, "is_quiet", False) or logging.getLogger("pika").level != logging.NOTSET
 
@@ -87,8 +87,8 @@ def _add_filter() -> None:
 class RabbitMQ:
     """A RabbitMQ server: an exchange that relays publish to, or a queue that messages are received from.
 
-    Exchanges and queues must already exist. An event is confirmed when the broker has confirmed it: a message in a
-    durable queue is then on disk, and a message in a quorum queue is on most of the queue's nodes.
+    Exchanges and queues must already exist. An event is confirmed when the broker has acknowledged its message. A
+    message in a durable queue is then on disk, and a message in a quorum queue is on most of the queue's nodes.
     """
 
     url: str = field(repr=False)  # it contains the password
@@ -273,7 +273,7 @@ class _Link(threading.Thread):
                 batch.answered.set()
 
     def publish(self, batch: _Batch, letters: Sequence[Letter], exchange: str) -> None:
-        """Send the letters. The thread calls this."""
+        """Send the letters. The thread calls this method."""
         frames: list[bytes] = []
         size = 0
         for letter in letters if self.fault is None else ():

@@ -46,7 +46,7 @@ _MOST = 512 * 1024 * 1024
 _WRITE = 256 * 1024
 """The number of bytes that are written in one call. The last command may bring the total above this number."""
 _LIMIT_EVERY = 0.05
-"""Seconds between two reductions of the socket's timeout. Each change is a system call."""
+"""Seconds between two reductions of the socket's timeout. Each reduction takes a system call."""
 _LONGEST_BLOCK = 5.0
 _TIMEOUT = 15.0
 """Seconds without an answer after which a receiving connection counts as lost. It must exceed `_LONGEST_BLOCK`."""
@@ -57,7 +57,7 @@ _TIMEOUT = 15.0
 class RedisStreams:
     """A Redis server: streams that relays publish to, or a stream that a consumer group receives from.
 
-    An event is confirmed when the server has added it to the stream. Whether it is then on disk or on a replica
+    An event is confirmed when the server has added it to the stream. Whether the event is then on disk or on a replica
     depends on the server's settings.
     """
 
@@ -72,7 +72,7 @@ class RedisStreams:
     has read them. None means that nothing is deleted.
     """
     group: str | None = None
-    """The consumer group to receive with. It is created if it is missing, and begins with the oldest message."""
+    """The consumer group to receive with. The group is created if it is missing, and begins with the oldest message."""
     claim_after: timedelta = timedelta(minutes=1)
     """The time after which this consumer takes over a message that another consumer has received but not acknowledged.
     """
@@ -121,7 +121,9 @@ class RedisStreams:
         return _Consumer(self.client(_TIMEOUT), self.stream, self.group, name, self.claim_after)
 
     def client(self, seconds: float) -> redis.Redis:
-        """Return a client with one connection. It waits up to `seconds` for an answer, and does not retry commands."""
+        """Return a client with one connection. The client waits up to `seconds` for an answer, and does not retry
+        commands.
+        """
         import redis
         from redis.backoff import NoBackoff
         from redis.retry import Retry

@@ -79,8 +79,8 @@ def ensure_known(store: Store, wanted: Mapping[str, object]) -> None:
 
 
 def none_matched(store: Store, noun: str, wanted: Mapping[str, object]) -> str:
-    """Return the sentence about filters that match nothing. If no dead letter has the given exception, it suggests
-    similar ones.
+    """Return the sentence about filters that match nothing. If no dead letter has the given exception, the sentence
+    suggests similar exceptions.
     """
     sentence, exception = f"0 {noun} matched", wanted.get("exception")
     if not isinstance(exception, str):
@@ -98,8 +98,8 @@ def _of_exception(exception: str, names: Collection[str]) -> str:
 
 
 def _task_names(store: Store) -> set[str]:
-    """Return the task names in the application, schedules, subscriptions, dead letters and recent statistics, and those
-    that were registered in the workers seen in the last week.
+    """Return the names of the tasks in the application, in schedules, subscriptions, dead letters and recent
+    statistics, and in the workers that were seen in the last week.
     """
     from ..store.claims.workers import KEPT
 

@@ -2,7 +2,7 @@
 result of bulk changes.
 
 A command asks for confirmation before it makes an irreversible change to several ids or to everything that matches a
-filter. It does not ask before it changes a single id.
+filter. A change to a single id needs no confirmation.
 """
 
 from __future__ import annotations
@@ -229,7 +229,7 @@ class Progress:
 
     @property
     def sentence(self) -> str:
-        """The message printed after a signal: "stopped: 1 500 of 30 000 discarded; these changes are committed"."""
+        """The message printed after a signal: "stopped: 1,500 of 30,000 discarded; these changes are committed"."""
         kept = "; these changes are committed" if self._commits and self.number else ""
         total = Exactly(number=self.total) if isinstance(self.total, int) else self.total
         of = "" if total is None else f" of {written(total)}"
@@ -243,10 +243,10 @@ def progress(
     """Show the block's progress on stderr if that is a terminal. `done` is a participle such as ``discarded``.
 
     After Ctrl-C, print how many items were processed, and exit with code 130. The exit code is 143 after SIGTERM, and
-    129 after SIGHUP. A `stoppable` operation calls `Progress.stop` between batches. After the first signal it finishes
-    the current batch, so that the number is exact; a second signal stops it immediately. If the operation fails after
-    it has changed some items, their number is printed before the error. `commits` is False for an operation that
-    changes nothing.
+    129 after SIGHUP. A `stoppable` operation calls `Progress.stop` between batches. After the first signal, the
+    operation finishes the current batch, so that the number is exact; a second signal stops the operation immediately.
+    If the operation fails after it has changed some items, their number is printed before the error. `commits` is False
+    for an operation that changes nothing.
     """
     state = Progress(done, total, commits=commits)
     by: KeyboardInterrupt | None = None
@@ -306,7 +306,7 @@ def _bar() -> Iterator[Bar | None]:
 
 
 def _limit(total: int | Exactly | Count | None) -> int | None:
-    """Return the total for a progress bar; None if it is unknown."""
+    """Return the total for a progress bar; None if the total is unknown."""
     if total is None or isinstance(total, int):
         return total
     return None if total.at_least else total.number
@@ -365,7 +365,7 @@ def say(_store: Store, outcome: Outcome) -> None:
 
 
 def note_no_change(outcome: Outcome) -> None:
-    """If nothing was changed, say so on stderr. Call this if the outcome's record is printed instead of its
+    """If nothing was changed, say so on stderr. Call this function if the outcome's record is printed instead of its
     sentence.
     """
     if not outcome.changes:

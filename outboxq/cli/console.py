@@ -36,12 +36,12 @@ EXIT_USAGE = 2
 EXIT_NOT_FOUND = 3
 EXIT_SCHEMA = 4
 EXIT_FILE = 66
-"""The exit code of a worker whose SQLite file was replaced but whose old log was left behind: a new process would
-destroy the new file.
+"""The exit code of a worker whose SQLite file was replaced while the old file's log was left behind: a new process
+would destroy the new file.
 """
 EXIT_UNREACHABLE = 69
 EXIT_LOCKED = 75
-"""The exit code of a command that gave up because another session held a lock. It may succeed later."""
+"""The exit code of a command that gave up because another session held a lock. The command may succeed later."""
 EXIT_KILLED = forks.EXIT_KILLED
 EXIT_PERMISSION = 77
 _EXIT_CODES: dict[type[Exception], int] = {
@@ -213,7 +213,8 @@ def _upgrade_of_the_group() -> str | None:
 
 def fail(sentence: str, code: int, error: errors.OutboxqError | None = None) -> NoReturn:
     """Print the sentence to stderr, and exit with the code. On a terminal, a second line names the error's class, which
-    is its id on the page "Troubleshooting by error". Elsewhere, only one line is printed, because scripts read it.
+    is its id on the page "Troubleshooting by error". If stderr is not a terminal, only one line is printed, because
+    scripts read it.
     """
     click.echo(f"outboxq: {plain(' '.join(sentence.split()))}", err=True)
     if error is not None and sys.stderr.isatty():
@@ -256,7 +257,7 @@ def drawn(
     Times are shown in UTC, to the second, and their column headings end in UTC. If the table does not fit, columns in
     which all cells are empty are left out. `spare` lists further columns to leave out on a narrow terminal, in the
     given order. Ids and numbers are never cut or wrapped, so that they can be copied and read; `whole` names further id
-    columns. If the other columns do not fit beside them, the table is wider than the terminal.
+    columns. If the other columns do not fit beside the ids and numbers, the table is wider than the terminal.
     """
     from rich.table import Table
 
@@ -280,8 +281,8 @@ def drawn(
 
 
 def _widths(columns: Sequence[_Column], width: int) -> list[int]:
-    """Return the widths of the columns. If they do not fit, the widest texts are narrowed first, and words are split
-    only if nothing else can be narrowed.
+    """Return the widths of the columns. If the columns do not fit, the widest texts are narrowed first, and words are
+    split only if nothing else can be narrowed.
     """
     widths = [column.longest if column.is_whole else min(column.longest, width) for column in columns]
     for longest_word in (width, _LEAST, _NARROWEST):
@@ -353,7 +354,7 @@ def _remember(context: click.Context, _option: click.Parameter, value: bool | No
 
 
 json_option = click.option("--json", is_flag=True, expose_value=False, callback=_remember, help="Print JSON.")
-"""Adds `--json`. The command does not receive it as an argument: `show`, `tell` and `wants_json` read it."""
+"""Adds `--json`. The command does not receive this option as an argument: `show`, `tell` and `wants_json` read it."""
 
 
 def wants_json() -> bool:

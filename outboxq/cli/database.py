@@ -82,7 +82,7 @@ rounds_options = stacked(
         "--wait", help="Total time to wait for other transactions that use the tables (PostgreSQL).", default="2m"
     ),
 )
-"""Adds `--lock-timeout` and `--wait` to a command that locks whole tables. Both are passed as time spans."""
+"""Adds `--lock-timeout` and `--wait` to a command that locks whole tables. Both values are passed as time spans."""
 app_argument = click.argument("app_argument", required=False, metavar="[APP]")
 
 
@@ -119,7 +119,7 @@ def any_schema(command: C) -> C:
 
 
 def opens_app(command: C) -> C:
-    """Mark a command's function as opening its application itself: the one that APP names or, in a framework,
+    """Mark a command's function as one that opens the application itself: from APP or, in a framework, through
     `present_outbox()`.
     """
     command.opens_app = True  # type: ignore[attr-defined]
@@ -131,7 +131,9 @@ def _is_for_any_schema(command: object) -> bool:
 
 
 def run_on_store(command: click.Command, store: Callable[[], Store], /, **options: Any) -> None:
-    """Run a command decorated with `database_options` on a known database. `options` are its other parameters."""
+    """Run a command decorated with `database_options` on a known database. `options` are the command's other
+    parameters.
+    """
     run: Callable[..., Any] = command.callback.__wrapped__  # type: ignore[union-attr]  # the command's function
     with command_on_database():
         known = store()
@@ -159,7 +161,9 @@ class Given:
 
     @property
     def upgrade(self) -> str:
-        """The command that creates the tables in this database, as a user types it. It never contains a password."""
+        """The command that creates the tables in this database, as a user types it. The command never contains a
+        password.
+        """
         words = ["outboxq upgrade"]
         if self.app is not None:
             words.append(shlex.quote(self.app))
@@ -186,7 +190,7 @@ def shown(url: str | URL) -> str:
 def given(context: click.Context, values: Mapping[str, Any], *, app: str | None = None) -> Given:
     """Return the database named by `values`, the parameters of `database_options`. The command line takes precedence.
 
-    `app` is APP if the command takes APP from another argument. Exit if no database is given, or if two applications
+    `app` is given if the command takes APP from another argument. Exit if no database is given, or if two applications
     are given.
     """
     typed = {name: is_typed(context, name) for name in ("url", "schema", "app")}
@@ -309,8 +313,8 @@ def is_typed(context: click.Context, name: str) -> bool:
 
 
 def load(app: str) -> Outbox:
-    """Return the Outbox named by `module:name`, which may also name one of its tasks. The working directory is put on
-    Python's path.
+    """Return the Outbox that `module:name` refers to, either directly or by naming one of its tasks. The working
+    directory is put on Python's path.
 
     Exit if APP is wrong. Raise ConfigurationError if the module needs psycopg, but psycopg is not installed.
     """
@@ -348,7 +352,7 @@ def named(app: str) -> object:
 
 
 def _parts(app: str) -> tuple[str, str]:
-    """Return the module and the name in it."""
+    """Return the names of the module and of the object in it."""
     module_name, _, name = app.partition(":")
     return module_name, name or "outbox"
 
@@ -407,8 +411,8 @@ def _imported(module_name: str, written: str) -> ModuleType:
 
 
 def names_module(text: str) -> bool:
-    """Return whether the string could be an APP. A URL could not. A URL must not appear in a message, because it may
-    contain a password.
+    """Return whether the string could be an APP. A URL cannot be an APP. A URL must not appear in a message, because it
+    may contain a password.
     """
     return "://" not in text and all(part.isidentifier() for part in text.partition(":")[0].split("."))
 
@@ -438,7 +442,9 @@ def front_end(own: str) -> FrontEnd:
 
 
 def with_cures(record: Explanation | Problem, own: str) -> dict[str, Any]:
-    """Return a record in its JSON form, with each cure as a user would type it; `own` is as for `front_end`."""
+    """Return a record in its JSON form, with each cure as a user would type it. `own` has the same meaning as in
+    `front_end`.
+    """
     typed = front_end(own).typed
 
     def written(cures: Iterable[Cure]) -> list[dict[str, str]]:
@@ -450,7 +456,7 @@ def with_cures(record: Explanation | Problem, own: str) -> dict[str, Any]:
 
 _OUTAGE: Final = timedelta(seconds=30)
 """The time for which a command waits for a database that is busy or restarting. Commands such as `log --follow` and
-bulk changes run long enough to need it.
+bulk changes run long enough to encounter such an outage.
 """
 _PATIENCE: Final = 1.0
 """Seconds for which a failed read of the database is retried."""

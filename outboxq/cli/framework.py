@@ -30,16 +30,18 @@ class Frame:
     program: Callable[[], str]
     """A function that returns the words before a command, e.g. ``flask outboxq``."""
     store: Callable[..., Store]
-    """A function that returns the Store. It is called when a command runs, with the values of `options` by name."""
+    """A function that returns the Store. The function is called when a command runs, with the values of `options` by
+    name.
+    """
     outbox: Callable[..., Outbox] | None = None
-    """A function that returns the outbox with its tasks. Commands that need tasks call it, with the same values as
-    `store`. None if there is no application.
+    """A function that returns the outbox with its tasks. Commands that need tasks call this function with the same
+    values as `store`. None if there is no application.
     """
     options: Sequence[click.Option] = ()
     """Options that are added to every command."""
     again: Callable[..., Sequence[str]] = lambda **_values: ()
-    """A function that returns the words to repeat in printed commands, such as ``("--database", "other")``. It is
-    called with the same values as `store`.
+    """A function that returns the words to repeat in printed commands, such as ``("--database", "other")``. The
+    function is called with the same values as `store`.
     """
     own: Callable[[], Mapping[str, click.Command]] = dict
     """A function that returns the framework's own commands, keyed by the name of the command that each one replaces."""

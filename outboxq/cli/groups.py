@@ -26,15 +26,15 @@ from click.shell_completion import CompletionItem, get_completion_class
 from .serving.starting import leave_on_signals, open_closed_streams, starts_worker
 
 DATABASE_PARAMETERS = frozenset({"url", "schema", "app", "app_argument", "database_urls"})
-"""The names of the parameters that choose the database. A framework's commands omit them, because its settings make
-that choice.
+"""The names of the parameters that choose the database. A framework's commands omit these parameters, because the
+framework's settings choose the database.
 """
 
 PROGRAM: Final = "{program}"
 """The placeholder in a hint for the words before a command, such as `flask outboxq`."""
 
 EXIT_INTERRUPTED: Final = 130
-"""The conventional exit code in shells for a command that was stopped with Ctrl-C."""
+"""The exit code that shells conventionally use for a command that was stopped with Ctrl-C."""
 
 EXIT_UNWRITTEN: Final = 74
 """The exit code of a command whose output could not be written: EX_IOERR from sysexits.h."""
@@ -54,7 +54,7 @@ class Terminated(KeyboardInterrupt):
 
 
 def exit_code(stop: KeyboardInterrupt) -> int:
-    """Return the conventional exit code in shells for a command that was stopped by a signal."""
+    """Return the exit code that shells conventionally use for a command that was stopped by a signal."""
     return 128 + stop.number if isinstance(stop, Terminated) else EXIT_INTERRUPTED
 
 
@@ -154,7 +154,7 @@ class Group(click.Group):
     """A group that lists the first sentence of each command's help, and whose errors say where an option belongs."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the group's own options. They are few, so an unknown option probably belongs to a command."""
+        """Read the group's own options. A group has few options, so an unknown option probably belongs to a command."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -307,7 +307,7 @@ class Program(LateGroup):
 
 
 class _Commands(UserDict[str, Any]):
-    """The commands, keyed by name. Each is imported on first use."""
+    """The commands, keyed by name. Each command is imported on first use."""
 
     def __getitem__(self, name: str) -> click.Command:
         found = self.data[name]
@@ -399,7 +399,7 @@ EXAMPLES: Final[dict[str, str]] = {
 }
 """The words that follow a command in its example, keyed by command."""
 _TARGETS: Final = {"queue": "mail", "relay": "orders", "schedule": "nightly", "task": _ID, "workers": "web-1:4711"}
-"""The target that follows each of a group's other commands in an example, keyed by group."""
+"""The target in the examples of a group's other commands, keyed by group."""
 
 
 def example_of(path: str) -> str | None:

@@ -15,8 +15,8 @@ from .groups import PROGRAM
 
 _CLOSE, _VERY_CLOSE = 0.6, 0.8
 _DESTRUCTIVE: Final = frozenset({"cancel", "discard", "forget", "partition", "prune", "remove", "stop"})
-"""Commands that delete, end or change something permanently. Each is suggested only for a word that differs from it by
-about one character.
+"""Commands that delete, end or change something permanently. Each command is suggested only for a word that differs
+from its name by about one character.
 """
 _PURGE = f"{PROGRAM} task cancel -q QUEUE --status ready"
 _TICKS = (

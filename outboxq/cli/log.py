@@ -108,8 +108,8 @@ def _of_all(store: Store, cursor: TailCursor, printed: list[TailCursor], stop: S
     """Yield the events after the cursor. With `stop`, wait for new events until the user requests a stop. Otherwise, end
     after the events that are stored now, because workers may write new ones faster than they are read.
 
-    `printed` is set to the position after a batch when the next batch is requested, that is, once the batch has been
-    printed.
+    `printed` is set to the position after a batch once that batch has been printed, which is when the caller requests
+    the next one.
     """
     last = store.log.tail_from_now().sequence_num if stop is None else 0
     while True:
@@ -179,8 +179,8 @@ def lines(events: Iterable[ExecutionEvent]) -> list[tuple[object, ...]]:
 
 
 def record_of(event: ExecutionEvent, *, show_args: bool, traceback: bool) -> dict[str, Any]:
-    """Return the event in its JSON form, without the handler log. Arguments, result and traceback are included only on
-    request.
+    """Return the event in its JSON form, without the handler log. The arguments, the result and the traceback are
+    included only on request.
     """
     hidden = {*HANDLER_LOG, *(() if show_args else PAYLOAD), *(() if traceback else ("traceback",))}
     data = {name: value for name, value in event.event_data.items() if name not in hidden}

@@ -115,8 +115,8 @@ Add = Callable[[C], C]
 
 
 def stacked(*options: Add[Any]) -> Add[Any]:
-    """Combine several decorators into one. They are applied in the order in which they would be written above a
-    function.
+    """Combine several decorators into one. The decorators are applied in the order in which they would be written above
+    a function.
     """
     return lambda command: reduce(lambda inner, option: option(inner), reversed(options), command)
 

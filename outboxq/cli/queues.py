@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 HEAD = ("queue", "paused since", "paused because", "concurrency", "rate", "order")
 PER_KEY = "per key"
-"""The name of the last column. It follows the other columns so that these stay where scripts expect them."""
+"""The name of the last column. This column comes last so that the others stay where scripts expect them."""
 _COUNTS = ("due", "delayed", "retrying", "running", "failed")
 _MOST_KEYS = 50
 

@@ -1,4 +1,4 @@
-"""`outboxq task run-now`: make one task due now, or all that match."""
+"""`outboxq task run-now`: make one task due now, or all tasks that match filters."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ _MOST = 1000
 
 
 def _read_local(text: str) -> datetime:
-    """Parse a time in ISO 8601. Without an offset, the result is naive and means a time in the schedule's zone."""
+    """Parse a time in ISO 8601. Without an offset, the result is naive and refers to the schedule's time zone."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -73,7 +73,9 @@ def _read_local(text: str) -> datetime:
 
 
 def _read_ahead(text: str) -> timedelta:
-    """Parse the time span of `plant`. It is limited, because a schedule that ticks every second has 86,400 ticks a day."""
+    """Parse the time span of `plant`. The span is limited, because a schedule that ticks every second has 86,400 ticks
+    a day.
+    """
     found = read_span(text)
     if found > _FARTHEST:
         raise InvalidArgument("the span is longer than 1d, the maximum")
@@ -313,7 +315,7 @@ def plant(store: Store, ahead: timedelta) -> None:
 
 
 def _new_schedule(name: str, task: str, rule: str, **options: Any) -> NewSchedule:
-    """Return the schedule for `add`. With an application, its task supplies the default options and checks the
+    """Return the schedule for `add`. If there is an application, its task supplies the default options and checks the
     arguments.
     """
     from ..payload.parameters import dump_arguments

@@ -183,7 +183,7 @@ def _important(one: Statistics) -> dict[str, object]:
 
 
 def _for_people(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
-    """Return separate tables for the counts, the rates and the durations. Each fits in 40 columns."""
+    """Return separate tables for the counts, the rates and the durations. Each table fits in 40 columns."""
     lines = [
         _lines(found, _now, _SPARE_NOW, by_task=by_task),
         _lines(found, _happened, _SPARE_HAPPENED, by_task=by_task),
@@ -237,7 +237,9 @@ def _happened(one: Statistics) -> dict[str, object]:
 
 
 def _rate(number: float) -> str:
-    """Return a rate with three digits, or as a whole number, but never with an exponent: 0.0012, 12.5, 1,235."""
+    """Return a rate with up to three significant digits or as a whole number, never with an exponent: 0.0012, 12.5,
+    1,235.
+    """
     if 0 < number < 0.0001:
         return "< 0.0001"
     return grouped(round(number)) if number >= 999.5 else f"{number:.3g}"
@@ -341,8 +343,8 @@ class View:
 
 
 def _step_of(window: timedelta) -> timedelta:
-    """Return the shortest step with which a curve covers the entire window. It is a multiple of the length of the spans
-    in which counts of this age are stored; otherwise, the bars would cover different numbers of spans.
+    """Return the shortest step with which a curve covers the entire window. The step is a multiple of the length of the
+    spans in which counts of this age are stored; otherwise, the bars would cover different numbers of spans.
     """
     from ..store.numbers.metrics import LEVELS
 

@@ -79,8 +79,8 @@ def report(store: Store, task_id: UUID, *, show_args: bool, traceback: bool, han
 
 
 def _found(store: Store, task_id: UUID) -> TaskExecution:
-    """Return the task. If the id belongs to an event, or to a task that is not enqueued until a batch or the previous
-    task in its chain has ended, the error says so.
+    """Return the task. If there is none, the error says whether the id belongs to an event, or to a task that will be
+    enqueued only after a batch or the previous task in its chain has ended.
     """
     from ..store import Reason
 

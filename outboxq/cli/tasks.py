@@ -453,7 +453,7 @@ failed.add_command(
 def _each(
     store: Store, given: tuple[str, ...], act: Callable[[UUID], object], done: str, *, yes: bool, dry_run: bool
 ) -> None:
-    """Act on these dead letters. Ask for confirmation first if there are several ids, but not for a single id."""
+    """Act on these dead letters. Ask for confirmation first if there are several ids."""
     ids = list(dict.fromkeys(store.find(one) for one in given))
     count = Exactly(number=len(ids))
     found = [store.get(one) for one in ids] if dry_run or len(ids) > 1 else []

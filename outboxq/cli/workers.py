@@ -226,8 +226,8 @@ def _tasks(number: int, *, more: bool) -> str:
 
 def differences(worker: LiveWorker, every: Sequence[LiveWorker], blamed: Mapping[str, Collection[str]]) -> list[str]:
     """Return how the worker's versions differ from those of the most recently started worker: ``other version``,
-    ``other outboxq``. If recent failures are blamed on a version, workers that run it and serve the affected queues are
-    marked ``failing version``, and other versions are not compared with it.
+    ``other outboxq``. If recent failures are blamed on a version, workers that run this version and serve the affected
+    queues are marked ``failing version``, and other versions are not compared with this one.
     """
     found = ["failing version"] if worker.is_blamed(blamed) else []
     good = [one for one in every if one.version not in blamed]

@@ -17,7 +17,7 @@ from .wsgi import length_of
 def webhook_endpoint(outbox: Outbox, source: WebhookSource) -> Callable[[Request], Awaitable[Response]]:
     """Return an endpoint that receives the webhooks from the source, for ``app.post("/hooks/erp")(…)``.
 
-    It reads the body as it arrived, and enqueues the tasks in a thread, so that it does not block the event loop. It
+    The endpoint reads the raw body, and enqueues the tasks in a thread, so that it does not block the event loop. It
     returns 204 when the tasks are committed, 401 for an invalid signature or timestamp, and 413 for a body that is too
     large. A database error is raised, and the framework returns 500.
     """

@@ -106,7 +106,7 @@ class Outboxq(Outbox):
     def init_app(self, app: Flask) -> None:
         """Give the application its outbox, as `app.extensions["outboxq"]`, and the commands `flask outboxq …`.
 
-        Call it after Flask-SQLAlchemy's `db.init_app(app)`. It reads `app.config`:
+        Call this method after Flask-SQLAlchemy's `db.init_app(app)`. The method reads `app.config`:
 
         * `OUTBOXQ_DATABASE_URL`: the URL of the database. None means Flask-SQLAlchemy's database.
         * `OUTBOXQ_BIND_KEY`: a key in `SQLALCHEMY_BINDS`. None means Flask-SQLAlchemy's default database.
@@ -223,9 +223,9 @@ class Outboxq(Outbox):
 def webhook_view(outbox: Outbox, source: WebhookSource) -> Callable[[], Response]:
     """Return a view that receives the webhooks from the source, for ``app.add_url_rule("/hooks/erp", view_func=…)``.
 
-    The endpoint is called ``webhooks_`` followed by the source's name. It returns 204 when the tasks are committed, 401
-    for an invalid signature or timestamp, 413 for a body that is too large, and 405 for any method except POST. A
-    database error is raised, and Flask returns 500.
+    The endpoint is called ``webhooks_`` followed by the source's name. The view returns 204 when the tasks are
+    committed, 401 for an invalid signature or timestamp, 413 for a body that is too large, and 405 for any method
+    except POST. A database error is raised, and Flask returns 500.
     """
 
     def receive_webhook() -> Response:

@@ -48,8 +48,8 @@ class OpenTelemetryHook(Hook):
     An enqueue's span is called `send QUEUE`, and an emit's span `send TOPIC`; both have the kind PRODUCER. An attempt's
     span is called `process QUEUE` and has the kind CONSUMER. The task's headers carry the context in the format of the
     program's propagator: `traceparent`, `tracestate` and `baggage`. The first attempt continues the enqueue's trace. A
-    retry, a schedule tick, and a task that starts later than `same_trace_for` begin a new trace with a link to the
-    enqueue. Task arguments are never recorded.
+    retry, a schedule tick, and a task that starts more than `same_trace_for` after the enqueue begin a new trace with a
+    link to the enqueue. Task arguments are never recorded.
     """
 
     def __init__(
@@ -190,8 +190,8 @@ class OpenTelemetryHook(Hook):
         span.end()
 
     def _begins_trace(self, context: TaskContext) -> bool:
-        """Return whether the attempt begins a new trace: a retry, a schedule's task, or an attempt so long after the
-        enqueue that a backend may have closed the enqueue's trace.
+        """Return whether the attempt begins a new trace. This is the case for a retry, for a schedule's task, and for
+        an attempt so long after the enqueue that a backend may have closed the enqueue's trace.
         """
         waited = context.claim.started_at - context.created_at
         return context.attempt > 1 or context.schedule is not None or waited > self._same_trace_for

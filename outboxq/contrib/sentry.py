@@ -1,7 +1,7 @@
 """The Sentry hook: queue spans in one trace, the errors from tasks that failed permanently, and cron monitors for
 schedules.
 
-It needs the sentry-sdk package, which the `outboxq[sentry]` extra installs. The hook does nothing until the program
+The hook needs the sentry-sdk package, which the `outboxq[sentry]` extra installs. It does nothing until the program
 calls `sentry_sdk.init()`.
 """
 
@@ -45,9 +45,9 @@ class SentryHook(Hook):
     """A hook that creates Sentry's queue spans, and reports the error from each task that has failed permanently.
 
     An enqueue or emit inside another span, such as a request, becomes a `queue.publish` span. An attempt becomes a
-    transaction that is named after the task and contains a `queue.process` span. Both belong to the enqueue's trace.
-    Events from an attempt have the tags `task`, `queue` and `attempt`. The task's arguments are attached only if the
-    program sets `send_default_pii=True`, or `queues` in Sentry's `data_collection`.
+    transaction that is named after the task and contains a `queue.process` span. Both spans belong to the enqueue's
+    trace. Events from an attempt have the tags `task`, `queue` and `attempt`. The task's arguments are attached only if
+    the program sets `send_default_pii=True`, or `queues` in Sentry's `data_collection`.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class SentryHook(Hook):
             every_attempt: Report the error from each failed attempt, not only from the last one.
             monitor_schedules: Check in with a cron monitor at each tick of a schedule. Sentry creates the monitor, and may
                 charge for it.
-            checkin_margin: The time after which Sentry reports a tick without a check-in as missed. It must exceed the
-                schedule's jitter.
+            checkin_margin: The time after which Sentry reports a tick without a check-in as missed. This time must exceed
+                the schedule's jitter.
 
         Raises InvalidArgument if `checkin_margin` is not a time span.
         """
@@ -323,12 +323,12 @@ _CHECK_IN_STATUSES: Mapping[EventType, str] = {
     EventType.CANCELLED: "ok",  # a person asked for it
     EventType.FAILED: "error",
 }
-"""The check-in status for each outcome. After any other outcome, the task is still in progress."""
+"""The check-in status for each final outcome. After any other outcome, the task is still in progress."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckIn:
-    """The check-in for one tick. All attempts at the tick's task share it: the check-in's id is the task's id."""
+    """The check-in for one tick. All attempts at the tick's task share one check-in, whose id is the task's id."""
 
     slug: str
     """The name of the monitor."""

@@ -17,7 +17,7 @@ def with_baggage(ours: Mapping[str, str], earlier: Mapping[str, str]) -> dict[st
     """Return the hook's headers, with the earlier headers' baggage added. If both contain the same member, the hook's
     is kept.
 
-    Members that do not fit are dropped, starting with those of the earlier headers. Otherwise the headers could become
+    Members that do not fit are dropped, starting with those of the earlier headers. Otherwise, the headers could become
     too long.
     """
     mine, theirs = _members(ours.get(HEADER, "")), _members(earlier.get(HEADER, ""))
@@ -41,7 +41,8 @@ def _members(baggage: str) -> dict[str, str]:
 def error_of(context: TaskContext, outcome: Outcome) -> BaseException | None:
     """Return a failed attempt's error; None if the attempt did not fail.
 
-    A handler that raises Retry requests another attempt. This counts as a failure only if there are no attempts left.
+    A handler that raises Retry requests another attempt. The current attempt counts as failed only if no attempts are
+    left.
     """
     error = context.error
     if outcome.event_type is EventType.FAILED:

@@ -19,9 +19,9 @@ def webhook_application(
 ) -> Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]]:
     """Return a WSGI application that receives the webhooks from the source, at any path.
 
-    It returns 204 when the tasks are committed, 401 for an invalid signature or timestamp, 413 for a body that is too
-    large, 411 for a body without a length, and 405 for any method except POST. A database error propagates to the
-    server, which returns 500.
+    The application returns 204 when the tasks are committed, 401 for an invalid signature or timestamp, 413 for a body
+    that is too large, 411 for a body without a length, and 405 for any method except POST. A database error propagates
+    to the server, which returns 500.
     """
 
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:

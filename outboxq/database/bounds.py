@@ -1,5 +1,5 @@
 """Define the CHECK constraints of the tables. They refuse rows whose values would break a claim, a recovery, the end of
-a task or a wait. On PostgreSQL, the column types do most of this (`column_types.py`).
+a task or a wait. On PostgreSQL, the column types refuse most of these rows (`column_types.py`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _sqlite_texts(*columns: str) -> dict[str, str]:
 
 
 TIMES_OF_TASKS = ("created_at", "expires_at", "first_started_at", "retry_at", "completed_at", "cancel_requested_at")
-"""The times of a task that have a CHECK on SQLite. `verify` reads them on both databases."""
+"""The times of a task that have a CHECK on SQLite. `verify` reads these times on both databases."""
 _CHECKS = {
     "task_executions": {
         "status": (
@@ -138,6 +138,6 @@ _SQLITE_CHECKS = {
         **_sqlite_instants("cancel_requested_at", "created_at", "updated_at", "completed_at"),
     },
 }
-"""The CHECKs that PostgreSQL's types replace. There is one per column, because SQLite evaluates only the CHECKs of
-changed columns.
+"""The CHECKs that PostgreSQL's types replace. Each column has its own CHECK, because SQLite evaluates only the CHECKs
+of changed columns.
 """

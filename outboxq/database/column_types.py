@@ -82,9 +82,9 @@ class Name(UserDefinedType[str]):
 class Packed(TypeDecorator[Sequence[Any]]):
     """A PostgreSQL array of scalars, sent as the text that the server parses.
 
-    psycopg would inspect each element to find the array's type and whether the element needs quotes, which takes ten
-    times as long as sending this text. With psycopg's own arrays, enqueueing a batch of 100 tasks takes 21 % more CPU
-    time: `python -m benchmarks.tunings --on postgresql --only arrays-as-text`.
+    psycopg would inspect each element to determine the array's type and whether the element needs quotes, which takes
+    ten times as long as sending this text. With psycopg's own arrays, enqueueing a batch of 100 tasks takes 21 % more
+    CPU time: `python -m benchmarks.tunings --on postgresql --only arrays-as-text`.
     """
 
     impl = ARRAY
@@ -126,7 +126,7 @@ class UnreadableInstant(datetime):
     """A stored time that Python cannot represent: an infinity, a year before 1 or after 9999, or, on SQLite, text that
     is not a time.
 
-    It sorts before or after all other times, and is written back as it was read.
+    The value sorts before or after all other times, and is written back as it was read.
     """
 
     stored: str
@@ -155,7 +155,7 @@ def _unreadable(stored: str, is_late: bool) -> UnreadableInstant:
 
 
 class UnreadableId(str):
-    """A stored id in an invalid form, which SQLite allows. It is written back as it was read."""
+    """A stored id in an invalid form, which SQLite allows. The id is written back as it was read."""
 
     __slots__ = ()
 
@@ -200,8 +200,8 @@ def parameter_type(kind: TypeEngine[Any]) -> TypeEngine[Any]:
 def _bounded(kind: TypeEngine[Any], name: str, base: TypeEngine[Any]) -> TypeEngine[Any]:
     """Return a column type with bounds: on PostgreSQL a domain, on SQLite a CHECK on the table.
 
-    On PostgreSQL, a CHECK makes an enqueue two to twenty microseconds slower, because it is parsed for each statement.
-    A domain's CHECK is parsed once.
+    On PostgreSQL, a CHECK makes an enqueue two to twenty microseconds slower, because the CHECK is parsed for each
+    statement. A domain's CHECK is parsed once.
     """
     return kind.with_variant(DOMAIN(name, base, create_type=False), "postgresql")
 

@@ -28,8 +28,8 @@ receipts = Table("outboxq_demo_receipts", metadata, Column("number", Integer, pr
 packers = Table("outboxq_demo_packers", metadata, Column("pid", Integer, primary_key=True, autoincrement=False))
 
 LEASE = 3
-"""The tasks' lease in seconds. It is short, because the demo waits for other workers to take over the dead worker's
-tasks.
+"""The tasks' lease in seconds. The lease is short, because the demo waits for other workers to take over the dead
+worker's tasks.
 """
 SHORTLY = RetryPolicy(max_attempts=3, wait=timedelta(milliseconds=300))
 

@@ -49,8 +49,8 @@ def configure(
 
 
 class TextFormatter(logging.Formatter):
-    """A formatter for text lines, in which invisible characters are escaped. With `tracebacks`, it includes the
-    tracebacks of failed tasks.
+    """A formatter for text lines, in which invisible characters are escaped. With `tracebacks`, the formatter includes
+    the tracebacks of failed tasks.
     """
 
     def __init__(self, *, tracebacks: bool = False) -> None:
@@ -68,7 +68,7 @@ class TextFormatter(logging.Formatter):
 
 class JsonFormatter(logging.Formatter):
     """A formatter for JSON lines: the record's own fields, followed by the fields from `extra=`, which never replace
-    them.
+    the record's own.
 
     `exception` is an object with `type`, `message` and `traceback`. For a failed task the message is one line, and the traceback
     is included only with `tracebacks`. Fields that `TaskContextFilter` sets to None are omitted.
@@ -124,7 +124,7 @@ class LiveHandler(logging.StreamHandler[TextIO]):
         return f"{_CLEAR}{super().format(record)}"
 
     def show(self, line: str) -> None:
-        """Rewrite the line. An empty line removes it."""
+        """Rewrite the line. An empty string removes the line."""
         self.acquire()
         try:
             line = line[: _columns(self.stream) - 1]  # a wrapped line would not be cleared completely

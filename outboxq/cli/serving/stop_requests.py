@@ -1,8 +1,8 @@
 """Requests to stop a command: signals, and orders that a supervisor sends through a lifeline.
 
-The lifeline is a socket between a supervisor and one worker process. Closing it also counts as an order. The supervisor
-does not use signals for its orders, because the sender of a signal to the supervisor may have signaled the worker too.
-`outboxq/worker/signals.py` contains the rule for repeated signals.
+The lifeline is a socket between a supervisor and one worker process. Closing the lifeline also counts as an order. The
+supervisor does not use signals for its orders, because the sender of a signal to the supervisor may have signaled the
+worker too. `outboxq/worker/signals.py` contains the rule for repeated signals.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ log = logging.getLogger("outboxq.worker")
 _EXIT_TIMEOUT = 5.0
 """Seconds for which signals are ignored after the work has ended, while the process exits."""
 _LISTENING = b"l"
-"""The only message that a worker process sends. It means that the process is now reading orders."""
+"""The only message that a worker process sends. This message means that the process is now reading orders."""
 
 
 def interrupt_main_thread() -> None:
@@ -101,7 +101,7 @@ class Order(Enum):
 
 
 class Lifeline:
-    """The supervisor's end of the lifeline. It is closed when the supervisor exits for any reason."""
+    """The supervisor's end of the lifeline. This end is closed when the supervisor exits for any reason."""
 
     def __init__(self) -> None:
         self._supervisor_end, self._worker_end = socket.socketpair()
@@ -110,11 +110,11 @@ class Lifeline:
 
     @property
     def descriptor(self) -> int:
-        """The file descriptor of the other end, for the worker process to inherit."""
+        """The file descriptor of the worker's end, for the worker process to inherit."""
         return self._worker_end.fileno()
 
     def close_worker_end(self) -> None:
-        """Close this process's copy of the other end, after the worker process has inherited its own."""
+        """Close this process's copy of the worker's end, after the worker process has inherited its own."""
         self._worker_end.close()
 
     def close(self) -> None:
@@ -139,7 +139,7 @@ class Lifeline:
 
 
 class Orders:
-    """The worker process's end of the lifeline. It carries out the orders that arrive during the block.
+    """The worker process's end of the lifeline. The object carries out the orders that arrive during the block.
 
     `interrupt` must stop the main thread if there is no worker yet. If `descriptor` is None, there is no supervisor.
     """

@@ -25,12 +25,12 @@ log = logging.getLogger("outboxq.supervisor")
 
 INTRODUCED = "_OUTBOXQ_WORKER_INTRODUCED"
 """The environment variable that tells a process not to log its database and tasks, because another process does. Users
-should not set it.
+should not set this variable.
 """
 
 NUMBER = "_OUTBOXQ_WORKER_NUMBER"
 """The environment variable that contains the number of a process, counted from 1. A replacement process gets the same
-number. Users should not set it.
+number. Users should not set this variable.
 """
 
 SETTLED_AFTER = 10.0
@@ -94,7 +94,7 @@ class Supervisor:
         self._reminded_at = -math.inf
 
     def run(self) -> int:
-        """Work until all processes have exited for good. Call this in the main thread.
+        """Work until all processes have exited for good. Call this method in the main thread.
 
         If a process can never start, return its exit code. Otherwise return the highest exit code among the processes
         that were told to stop and those that could not start again. A process that was killed by a signal counts as 1.
@@ -113,7 +113,7 @@ class Supervisor:
         return max(*self._exit_codes, *refused) if self._fatal_exit_code is None else self._fatal_exit_code
 
     def reload(self) -> None:
-        """Replace the running processes after they have stopped gracefully. Any thread may call it."""
+        """Stop the running processes gracefully, then replace them. Any thread may call this method."""
         self._events.put(self._reload)
 
     @contextmanager
@@ -233,7 +233,7 @@ class Supervisor:
 
     def _introduction(self, child: _WorkerProcess) -> dict[str, str]:
         """Return the variable that keeps a process from logging its database and tasks. One process per database logs
-        them, at its first start and after each reload, because a reload may change them.
+        the database and the tasks, at its first start and after each reload, because a reload may change them.
         """
         introduces_all = child.introduces_all and (child.starts == 1 or self._reloads)
         return {} if introduces_all else {INTRODUCED: "1"}
@@ -372,7 +372,7 @@ class _WorkerProcess:
             self.process.send_signal(number)
 
     def close_lifeline(self) -> None:
-        """Close the lifeline. This tells a process that is still running to stop."""
+        """Close the lifeline. Closing it tells a process that is still running to stop."""
         if self.lifeline is not None:
             self.lifeline.close()
             self.lifeline = None

@@ -182,7 +182,7 @@ def _serve(dashboard: WSGIApplication, options: Mapping[str, Any], exit_if_stopp
 
 
 def _function(name: str) -> Callable[[str], str]:
-    """Return the function with this name. Exit if there is none."""
+    """Return the function with this name. Exit if there is no such function."""
     if "" not in sys.path:
         sys.path.insert(0, "")
     try:

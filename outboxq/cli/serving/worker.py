@@ -260,10 +260,10 @@ def serve(
     lifeline: int | None,
     **options: Any,
 ) -> NoReturn:
-    """Run the outbox that `find` returns, with the options of `worker`.
+    """Run workers for the outbox that `find` returns, with the options of `worker`.
 
     `command` returns the command line for a process, given its lifeline. Each of the `databases` gets its own
-    processes. `upgrade` is the command that creates their tables; see `speaking_plainly`.
+    processes. `upgrade` is the command that creates the databases' tables; see `speaking_plainly`.
     """
     open_closed_streams()
     several = processes > 1 or len(databases) > 1
@@ -319,7 +319,7 @@ def _environment(url: URL) -> Environment:
 
 def _find(app: str, url: URL | None) -> Outbox:
     """Return APP's outbox, bound to the database at `url` if `url` is given. If APP already has an engine for that
-    database, it is kept.
+    database, the engine is kept.
     """
     if url is not None:
         os.environ.update(_environment(url).variables)
@@ -384,7 +384,9 @@ def port_of(number: int, first: int | None) -> int | None:
 
 
 def ensure_free(host: str, first: int | None, processes: int) -> None:
-    """Exit if one of the ports is taken. This runs before any process starts; each process opens its own port later."""
+    """Exit if one of the ports is taken. This check runs before any process starts; each process opens its own port
+    later.
+    """
     if not first:
         return
     last = first + processes - 1

@@ -46,7 +46,7 @@ NEWEST = 10_000
 AT_ONCE = 1_000
 """The maximum number of rows that one request changes."""
 _NAMED = 1_000
-"""A filter offers the names in this many of the newest rows."""
+"""The number of newest rows whose names a filter offers."""
 _CHOICES = 100
 _REFUSALS = 10
 """The maximum number of refusals that are shown individually."""
@@ -112,7 +112,7 @@ class NewestRows(ChangeList):
 
 
 class NameFilter(admin.SimpleListFilter):
-    """A filter by name. It offers the names in the newest rows, and accepts any other name in the URL."""
+    """A filter that offers the names in the newest rows, and accepts any other name in the URL."""
 
     def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, str]]:
         rows = model_admin.get_queryset(request).order_by(*model_admin.ordering)
@@ -128,7 +128,7 @@ class NameFilter(admin.SimpleListFilter):
 
 
 def _filter(title: str, parameter_name: str, choices: list[tuple[str, str]] | None = None) -> type[NameFilter]:
-    """Return a filter by a column. If `choices` is None, it offers the names in the newest rows."""
+    """Return a filter by a column. If `choices` is None, the filter offers the names in the newest rows."""
     values: dict[str, Any] = {"title": title, "parameter_name": parameter_name}
     if choices is not None:
         values["lookups"] = lambda *_: choices
@@ -160,8 +160,8 @@ class OutboxAdmin(admin.ModelAdmin):
     dashboard_page: ClassVar[str]
     """The dashboard page that shows all rows."""
     redact: ClassVar[Callable[[str], str] | None] = None
-    """A function that takes a string and returns it without its sensitive parts. It is applied to arguments, results
-    and errors.
+    """A function that takes a string and returns it without its sensitive parts. The function is applied to arguments,
+    results and errors.
     """
 
     action_form = ReasonedAction
@@ -185,7 +185,9 @@ class OutboxAdmin(admin.ModelAdmin):
     has_add_permission = has_delete_permission = has_change_permission
 
     def get_actions(self, request: Any, action_location: Any = None) -> Any:
-        """Return the actions that the user is permitted to take. Only Django 6.1 and later pass a location."""
+        """Return the actions that the user is permitted to take. Only Django 6.1 and later pass the location of the
+        actions.
+        """
         missing = {verb.key for verb in self.verbs if not request.user.has_perm(permission_of(verb))}
         location = {} if action_location is None else {"action_location": action_location}
         return {name: one for name, one in super().get_actions(request, **location).items() if name not in missing}
@@ -276,7 +278,7 @@ class OutboxAdmin(admin.ModelAdmin):
         return outcome
 
     def _in_dashboard(self, request: Any, page: str, query: Mapping[str, str] | None = None) -> str | None:
-        """Return the URL of a dashboard page; None if the dashboard is not mounted or the user may not see it."""
+        """Return the URL of a dashboard page; None if the dashboard is not mounted, or if the user may not see it."""
         address = page_of(page, self.alias) if request.user.has_perm(VIEW) else None
         return f"{address}?{urlencode(query)}" if address and query else address
 
@@ -300,7 +302,7 @@ class NewestAdmin(OutboxAdmin):
 
 
 class TaskExecutionAdmin(NewestAdmin):
-    """The admin for tasks. To change what it shows, register a subclass that sets `alias`, `hidden` or
+    """The admin for tasks. To change what this admin shows, register a subclass that sets `alias`, `hidden` or
     `show_arguments`.
     """
 
@@ -406,7 +408,7 @@ class DeadLetterAdmin(NewestAdmin):
 
 
 class TaskScheduleAdmin(OutboxAdmin):
-    """The admin for schedules. It does not show their arguments."""
+    """The admin for schedules. This admin does not show the schedules' arguments."""
 
     noun, dashboard_page = "schedule", "schedules"
     search_fields = ("name", "task_name")
@@ -467,8 +469,8 @@ def local_time(moment: datetime | None) -> str:
 
 
 def _written(text: str) -> Any:
-    """Return plain JSON with its line breaks and indentation. If a Content-Security-Policy forbids the style, long lines are
-    not wrapped.
+    """Return plain JSON, keeping its line breaks and indentation. If a Content-Security-Policy forbids the inline
+    style, long lines are not wrapped.
     """
     return text and format_html('<pre style="white-space: pre-wrap; overflow-wrap: anywhere">{}</pre>', text)
 

@@ -65,8 +65,8 @@ def _make_tables(using: str, **_: Any) -> None:
 
 
 def _subscribe(using: str, apps: Any = installed, **_: Any) -> None:
-    """Store the subscriptions and schedules, so that they exist before the first worker starts. In tests this is
-    repeated after each flush.
+    """Store the subscriptions and schedules, so that they exist before the first worker starts. In tests, they are
+    stored again after each flush.
     """
     from ...errors import SchemaOutOfDate
     from ...task.relays import sync

@@ -76,7 +76,7 @@ class OutboxqBackend(BaseTaskBackend):
 
         Return the TaskResult, or the TaskResult of the task that already has the idempotency key. Raises InvalidTask
         for a task that no worker can find, TypeError for arguments that do not match the function or are not JSON, and
-        PayloadError for arguments that cannot be stored. If any of these is raised, nothing is written.
+        PayloadError for arguments that cannot be stored. If one of these errors is raised, nothing is written.
         """
         self.validate_task(task)
         if (adapter := self._adapter(task.module_path)) is None:

@@ -1,4 +1,4 @@
-"""The dashboard inside a Django project, for the project's users. It needs one line in `urls.py`."""
+"""The dashboard inside a Django project, for the project's users. The dashboard needs one line in `urls.py`."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def dashboard_urls(
         using: The alias of the outbox's database.
         allow_actions: If True, users can make the changes for which they have permission.
         show_arguments: If True, users see tasks' arguments, results and headers; values whose names suggest secrets
-            stay hidden. With a function, such as ``lambda user: user.is_staff``, only the users for whom it returns
-            True see them.
+            stay hidden. With a function, such as ``lambda user: user.is_staff``, only the users for whom the function
+            returns True see arguments, results and headers.
         redact: A function that takes a string and returns it without its sensitive parts; see
             `outboxq.web.application`.
         title: A name that is shown in the header and the title of each page. None means the alias, or no name if the

@@ -50,7 +50,7 @@ class DjangoOutbox(Outbox):
     """An outbox in one of the databases in `DATABASES`. `task.enqueue()` writes through Django's own connection, in that
     connection's transaction.
 
-    Outside `transaction.atomic()` it writes in a separate transaction, as a model's `save()` does.
+    Outside `transaction.atomic()`, the call writes in a separate transaction, as a model's `save()` does.
     """
 
     tasks: DjangoRegistry
@@ -93,7 +93,7 @@ class DjangoOutbox(Outbox):
 
     @property
     def store(self) -> DjangoStore:
-        """The Store. The methods use Django's connection only with ``using=``; without it, they create an engine.
+        """The Store. Its methods use Django's connection only with ``using=``; without it, they create an engine.
 
         This property follows the settings: when a test changes the database's name, a new Store is created.
         """
@@ -193,8 +193,8 @@ class DjangoStore(FrameworkStore):
 
 
 class Outboxes:
-    """The outboxes, keyed by alias, like `django.db.connections`. All threads share them, because an outbox contains
-    the tasks.
+    """The outboxes, keyed by alias, like `django.db.connections`. All threads share the outboxes, because an outbox
+    contains the tasks.
     """
 
     def __init__(self) -> None:
@@ -281,7 +281,7 @@ def _place(connection: Any) -> list[Any]:
 
 
 def engine_of(alias: str, *, poolclass: type[Pool] | None = None) -> Engine:
-    """Return an engine for one of Django's databases. It does not connect yet.
+    """Return an engine for one of Django's databases. The engine does not connect yet.
 
     Raises ConfigurationError for an in-memory database, and UnsupportedDatabase for a database that outboxq does not
     support.
@@ -319,7 +319,7 @@ def _postgresql(connection: Any, poolclass: type[Pool] | None) -> Engine:
 
 
 def _called(settings: Mapping[str, Any]) -> URL:
-    """Return the database's URL for messages and logs. It names the server, but does not contain the password."""
+    """Return the database's URL for messages and logs. The URL names the server, but does not contain the password."""
     url = URL.create("postgresql+psycopg", username=settings.get("USER") or None, database=settings["NAME"] or None)
     host, port = str(settings.get("HOST") or ""), str(settings.get("PORT") or "")
     if not host or "," in host:

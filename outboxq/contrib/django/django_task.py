@@ -111,7 +111,7 @@ class Options(_Defaults):
     database: str = "default"
     """The alias of the database in DATABASES."""
     modules: Sequence[str] = ()
-    """Packages and modules outside the installed apps that declare tasks."""
+    """Packages and modules that declare tasks but do not belong to an installed app."""
 
     @classmethod
     def of(cls, given: Mapping[str, Any], alias: str) -> Options:
@@ -133,7 +133,7 @@ class Options(_Defaults):
 def declared_options(task: Any, defaults: Options) -> dict[str, Any]:
     """Return the `options`, `retry`, `transactional` and `timeout_action` of the outboxq task that runs a Django task.
 
-    `defaults` are the backend's. Without a retry policy a task has only one attempt, as in Django.
+    `defaults` are the backend's defaults. Without a retry policy a task has only one attempt, as in Django.
     """
 
     def chosen(name: str) -> Any:
@@ -193,7 +193,7 @@ def validate(task: Any, defaults: Options) -> None:
 
 
 def changed(task: Any, **changes: Any) -> Any:
-    """Return a changed copy of the task. It is not validated, because the task may have been enqueued under other
+    """Return a changed copy of the task. The copy is not validated, because the task may have been enqueued under other
     settings.
     """
     copy = object.__new__(type(task))
@@ -203,7 +203,9 @@ def changed(task: Any, **changes: Any) -> Any:
 
 
 def unvalidated(path: str, **values: Any) -> OutboxqTask:
-    """Return a task with this import path. It is not validated, because a stored task may no longer be in the code."""
+    """Return a task with this import path. The task is not validated, because a stored task may no longer be in the
+    code.
+    """
 
     def gone(*_: Any, **__: Any) -> NoReturn:
         raise UnknownTask(f"the task {path} no longer exists")

@@ -39,8 +39,8 @@ _owner: ContextVar[Any] = ContextVar("outboxq_django_owner", default=None)
 
 
 class DjangoIntegration(Integration):
-    """The integration with one of the databases in `DATABASES`. Enqueues and transactional tasks join its connection's
-    transaction.
+    """The integration with one of the databases in `DATABASES`. Enqueues and transactional tasks join the transaction
+    of Django's connection to that database.
     """
 
     front_end = FrontEnd(program="manage.py outboxq", finds_app=True)
@@ -86,8 +86,8 @@ class DjangoIntegration(Integration):
         """Open `transaction.atomic()` on Django's connection, so that the ORM's writes and the completion are committed
         together.
 
-        Raises InvalidTarget if `within` is not Django's connection to this database. Also raises it after the block, if
-        the handler left a transaction open or closed the connection.
+        Raises InvalidTarget if `within` is not Django's connection to this database. Also raises InvalidTarget after
+        the block, if the handler left a transaction open or closed the connection.
         """
         connection = connections[self.alias]
         if within is not None:
@@ -158,7 +158,7 @@ class DjangoRegistry(TaskRegistry):
     """The tasks declared with `@outbox.task`, and the `django.tasks` tasks, whose names are their import paths.
 
     Names come from database rows. For safety, only modules in installed apps and modules that OPTIONS allows are
-    imported, and only a Django Task with exactly this name is used.
+    imported, and only a Django Task with exactly the name in the row is used.
     """
 
     def __init__(self, alias: str) -> None:
@@ -226,8 +226,8 @@ class DjangoUnitOfWork:
         self._failures: list[BaseException] = []
 
     def watch(self, execute: Any, sql: Any, params: Any, many: Any, context: Any) -> Any:
-        """Execute one of Django's statements. Keep its error, because an inner `atomic()` may hide the error from the
-        caller.
+        """Execute one of Django's statements. Keep the statement's error, because an inner `atomic()` may hide the
+        error from the caller.
         """
         try:
             return execute(sql, params, many, context)
@@ -294,8 +294,8 @@ def _refuse_another_thread(connection: Any) -> None:
 
 
 def _refresh_connections() -> None:
-    """Close old connections, as Django does around a request. Make Django check the other connections before their next
-    use, because a lost attempt would cost more than the check.
+    """Close old connections, as Django does before and after a request. Make Django check the other connections before
+    their next use, because a lost attempt would cost more than the check.
 
     With AUTOCOMMIT off, a connection may still have an open transaction. Close such a connection, because a later
     handler in this thread would commit that transaction together with its own.

@@ -95,8 +95,8 @@ _FIELDS: dict[type, Any] = {
 def _derived(
     name: str, source: Table, *permissions: str, text: Callable[[Any], str] = lambda row: str(row.pk), **options: Any
 ) -> Any:
-    """Return a model with the columns of this table. `text` is its `__str__`, and `options` are the options of its
-    Meta.
+    """Return a model with the columns of this table. `text` is the model's `__str__`, and `options` are the options of
+    the model's Meta.
     """
     key = [column.name for column in source.primary_key]
     unique = [one.columns.keys() for one in source.constraints if isinstance(one, UniqueConstraint)]

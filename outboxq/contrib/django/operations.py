@@ -1,4 +1,6 @@
-"""Operations for Django migrations. They run outboxq's own migrations on Django's connection, in its transaction."""
+"""Operations for Django migrations. They run outboxq's own migrations on Django's connection, in that connection's
+transaction.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ def bring_to(revision: str, connection: Any, command: Callable[..., None] = migr
 
 def _take_back(connection: Connection, revision: str, *, schema: str | None) -> None:
     """Downgrade the tables if they exist and are newer than this revision. Because of `outboxq upgrade`, a router or
-    `--fake`, they may be older or missing.
+    `--fake`, the tables may be older or missing.
     """
     found = migrations.current(connection, schema=schema)
     if found is not None and (revision == "base" or found > revision):
@@ -75,7 +77,9 @@ def _run(command: Callable[..., None], revision: str) -> Callable[[Any, Any], No
 
 @contextmanager
 def _borrowed(django: Any) -> Iterator[Connection]:
-    """Yield a SQLAlchemy connection for DDL that uses Django's connection. It cannot end Django's transaction."""
+    """Yield a SQLAlchemy connection for DDL that uses Django's connection. The SQLAlchemy connection cannot end
+    Django's transaction.
+    """
     dialect_for(django.vendor)  # raises ConfigurationError if psycopg 3 is missing, in which case Django uses psycopg2
     django.ensure_connection()
     engine = create_engine(

@@ -18,7 +18,7 @@ from .django_outbox import DjangoOutbox
 def webhook_view(outbox: DjangoOutbox, source: WebhookSource) -> Callable[[HttpRequest], HttpResponse]:
     """Return a view that receives the webhooks from the source, for ``path("hooks/erp", …)``.
 
-    It needs no CSRF token, because the signature authenticates the sender. It ignores ATOMIC_REQUESTS and uses a
+    The view needs no CSRF token, because the signature authenticates the sender. It ignores ATOMIC_REQUESTS and uses a
     separate transaction. It returns 204 when the tasks are committed, 401 for an invalid signature or timestamp, 413
     for a body that is too large, and 405 for any method except POST. A database error is raised, and Django returns
     500.

@@ -43,8 +43,8 @@ def dialect_for(name: str, *, schema: str | None = None, paramstyle: str | None 
     """Return the dialect of a database. Its statements are compiled once for each schema and parameter style
     (PostgreSQL has only one style).
 
-    Raises UnsupportedDatabase for anything but PostgreSQL and SQLite 3.35 or later, and ConfigurationError without
-    psycopg.
+    Raises UnsupportedDatabase for anything but PostgreSQL and SQLite 3.35 or later, and ConfigurationError for
+    PostgreSQL if psycopg is missing.
     """
     return _dialect_for(name, schema, None if name == "postgresql" else paramstyle)
 
@@ -76,8 +76,8 @@ def _dialect_for(name: str, schema: str | None, paramstyle: str | None) -> Diale
 
 
 def check_schema_name(schema: object) -> None:
-    """Raise ConfigurationError for a schema name that is not a string or would need quotes, because it becomes part of SQL
-    statements and of a channel name.
+    """Raise ConfigurationError for a schema name that is not a string or would need quotes, because the name becomes
+    part of SQL statements and of a channel name.
     """
     if schema is not None and not (isinstance(schema, str) and re.fullmatch(r"[a-z_][a-z0-9_]{0,47}", schema)):
         raise ConfigurationError(f"schema {schema!r} is not a plain lower-case name of at most 48 letters, digits or _")

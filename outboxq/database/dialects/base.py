@@ -61,7 +61,7 @@ class Begin(StrEnum):
     HANDLER = "handler"
     """The transaction of a transactional task: the user's statements under the user's own settings."""
     MIGRATION = "migration"
-    """A transaction that creates or changes our tables, which may take a long time."""
+    """A transaction, possibly a long one, that creates or changes our tables."""
 
 
 class Compiled(dict[Builder, Prepared | Plan]):
@@ -125,14 +125,16 @@ class Dialect(ABC):
     def fetch(
         self, raw: Any, sql: str, parameters: Mapping[str, Any], info: MutableMapping[Any, Any] | None = None
     ) -> list[tuple[Any, ...]]:
-        """Run a statement on a driver's connection, and return its rows in the driver's own types. Raises
+        """Run a statement on a driver's connection, and return the rows in the driver's own types. Raises
         `driver_error`.
 
         `info` is SQLAlchemy's record of the connection, if there is one.
         """
 
     def is_unreadable(self, sql: str, error: BaseException) -> bool:  # noqa: ARG002 - most drivers read everything
-        """Return whether the driver could not read a row that a read-only statement returned. `fetch` can read it."""
+        """Return whether the driver could not read a row that a read-only statement returned. `fetch` can read such a
+        row.
+        """
         return False
 
     def read_again(self, cursor: Any, found: Any) -> list[tuple[Any, ...]]:  # noqa: ARG002 - most drivers read everything
@@ -157,8 +159,8 @@ class Dialect(ABC):
         return called if self.schema is None else f"the PostgreSQL schema {self.schema!r} of {called}"
 
     def address(self, url: URL) -> str | None:
-        """Return the address of the database in a URL, readable and without a password; None if the URL does not
-        contain it.
+        """Return the address of a URL's database in readable form, without the password; None if the URL does not
+        contain an address.
         """
         kept = {name: value for name, value in url.query.items() if name in {"host", "port", "service"}}
         return url.set(query=kept).render_as_string() if url.host or url.database or kept else None
@@ -217,7 +219,7 @@ class Dialect(ABC):
     @abstractmethod
     def comes_from_outside(self, error: BaseException) -> bool:
         """Return whether this error, SQLAlchemy's or the driver's, ended a transaction for an external reason: a lost
-        connection, a restart, a deadlock, a full disk.
+        connection, a restart, a deadlock, or a full disk.
         """
 
     @abstractmethod
@@ -229,8 +231,8 @@ class Dialect(ABC):
         return False
 
     def was_interrupted(self, raw: Any, error: BaseException, known: Collection[BaseException] = ()) -> bool:
-        """Return whether an external error ended a driver connection's transaction: `error`, or an error that led to
-        it.
+        """Return whether `error`, or an error that led to it, ended a driver connection's transaction for an external
+        reason.
 
         `known` contains errors from this same connection. Any other error counts only if this connection's transaction
         has ended or is aborted, because a handler may have more than one connection.
@@ -265,7 +267,7 @@ class Dialect(ABC):
     @abstractmethod
     def begin_statements(self, begin: Begin, info: MutableMapping[Any, Any], major: int) -> Iterable[str]:
         """Return the messages that begin our transaction on a connection without an open transaction; `info` is
-        SQLAlchemy's record of the connection, and `major` its server's major version.
+        SQLAlchemy's record of the connection, and `major` is the server's major version.
         """
 
     @abstractmethod
@@ -292,14 +294,16 @@ class Dialect(ABC):
 
     @abstractmethod
     def is_marked(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:
-        """Return whether the open transaction is the marked one. Call this only once, and before the transaction ends."""
+        """Return whether the open transaction is the marked one. Call this method only once, and before the transaction
+        ends.
+        """
 
     def set_up(self, engine: Engine) -> None:  # noqa: B027 - most databases need nothing
         """Configure an engine's connections for outboxq."""
 
     def ensure_readable(self, raw: Any) -> None:  # noqa: B027
-        """Raise UnsupportedDatabase if strings would not be read back as they were written. This does not need a round
-        trip.
+        """Raise UnsupportedDatabase if strings would not be read back as they were written. The check does not need a
+        round trip.
         """
 
     def explain(self, error: Exception, raw: Callable[[], Any]) -> None:  # noqa: B027
@@ -311,8 +315,8 @@ class Dialect(ABC):
         """Apply our transactions' initial settings to the connections of an engine that only we use."""
 
     def hurry(self, engine: Engine) -> None:  # noqa: B027
-        """Make the connections of an engine that only we use give up each wait for a lock early, and then request the
-        lock again.
+        """Shorten each wait for a lock on the connections of an engine that only we use. After a wait, the connection
+        requests the lock again.
         """
 
     def keep_private(self, engine: Engine) -> None:  # noqa: B027
@@ -388,8 +392,8 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def signal_behind(error: BaseException, before: BaseException | None) -> BaseException | None:
-    """Return the exception that `error` replaced, if that is not an Exception (such as KeyboardInterrupt); otherwise
-    None.
+    """Return the exception that `error` replaced, such as KeyboardInterrupt, if it is not an instance of Exception;
+    otherwise None.
 
     `before` is the exception that was already being handled when the work began.
     """

@@ -1,7 +1,7 @@
 """Query a database's catalogue for its version and size, for the columns of a table, and for missing indexes and
 triggers.
 
-The two catalogues have nothing in common, so this module has separate queries for each dialect.
+PostgreSQL's and SQLite's catalogues have nothing in common, so this module has separate queries for each dialect.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ OF_BATCHES = {
     tables.task_batch_changes.name: "task_batch_changes_count",
     tables.task_batches.name: "task_batches_advance",
 }
-"""The triggers that count the finished tasks in batches, by table."""
+"""The triggers that count the finished tasks of each batch, keyed by table."""
 OF_RELAYS = {tables.relay_messages.name: "relay_messages_notify"}
-"""The trigger that wakes relay senders (PostgreSQL), by table."""
+"""The trigger that wakes relay senders (PostgreSQL), keyed by its table."""
 FUNCTIONS = ("outboxq_enqueue", "outboxq_backlog")
 """The functions that users call."""
 _NAMED = tuple(
@@ -178,8 +178,9 @@ def misplaced_in_sqlite() -> sa.Select[Any]:
 
 
 def misplaced_in_postgresql(oid: Oid) -> sa.Select[Any]:
-    """Select the trigger functions, and the functions in the same schema as our tables, that do not name the schema of
-    the tables. `outboxq_notify` is not checked, because that function finds its own table.
+    """Select our functions that do not name the schema of our tables: the trigger functions, in any schema, and the
+    functions that users call, in the schema of the tables. `outboxq_notify` is not checked, because that function finds
+    its own table.
     """
     ours = (
         sa.select(
@@ -222,7 +223,7 @@ def fires(of_table: sa.ColumnElement[Any], name: str = NOTIFY) -> sa.Select[Any]
 
 
 def set_back_in_sqlite() -> sa.Select[Any]:
-    """Select the counter of positions, which is the outbox's AUTOINCREMENT, if it was set back."""
+    """Select the counter of positions (the outbox's AUTOINCREMENT) if it was set back."""
     return sa.select(_COUNTER.label("id")).where(_is_set_back())
 
 
@@ -279,10 +280,10 @@ def snapshots(most: Any) -> sa.Select[Any]:
     """Select up to `most` holders of row versions on PostgreSQL, oldest first: sessions, prepared transactions,
     replication slots, and standbys that report their oldest snapshot.
 
-    A session holds them through its snapshot, and also through the id of a transaction that has written rows. If the
-    role is not permitted to see the other sessions' transactions, these sessions are left out. The age, in seconds, is NULL for a
-    slot and for a standby, because the server knows it only as a number of transactions. A vacuum is left out, because
-    no other vacuum waits for it.
+    A session holds row versions through its snapshot, and also through the id of a transaction that has written rows.
+    If the role is not permitted to see the other sessions' transactions, these sessions are left out. The age, in
+    seconds, is NULL for a slot and for a standby, because the server knows it only as a number of transactions. A
+    vacuum is left out, because no other vacuum waits for it.
     """
     session, here = pg_stat_activity.c, sa.func.current_database(type_=sa.Text)
     of_standby = session.backend_type == text_literal("walsender")

@@ -22,7 +22,7 @@ SETTING = "outboxq.notify"
 """The setting for a transaction, a role or a database: `always`, `off`, or a proof (see PROOF)."""
 
 PROOF = "proof "
-"""The prefix of a proof. The listener adds a random word to it."""
+"""The prefix of a proof. The listener adds a random word to this prefix."""
 
 ALL = sa.literal_column("''", sa.Text)
 """The queue name that stands for all queues, because no queue has an empty name."""
@@ -31,7 +31,7 @@ EVERYBODY, ANSWERED, AT = "*", "-", "@"
 """The prefixes of a notification to every worker, of a notification that reports an answered call, and of a time."""
 
 RELAYED = ">"
-"""The prefix of a notification to a relay's senders. The relay's name follows it."""
+"""The prefix of a notification to a relay's senders. The relay's name follows the prefix."""
 
 ANSWERS: Columns = {"queue": sa.Text(), "call": sa.BigInteger()}
 """The columns of the calls that have been answered."""
@@ -45,7 +45,9 @@ _notify = sa.func.current_setting(sa.literal_column(f"'{SETTING}'"), sa.literal_
 
 
 def channel_of(entries: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
-    """Return the channel of the outbox with this oid, as the trigger names it; NULL if there is no such table."""
+    """Return the channel of the outbox table with this oid, as the trigger names the channel; NULL if there is no such
+    table.
+    """
     return sa.select(_name()).where(_lies(entries)).scalar_subquery()
 
 
@@ -66,7 +68,7 @@ def find_again(_: Grammar) -> sa.Select[Any]:
 def prove(_: Grammar) -> sa.Insert:
     """Make the trigger send :word, which begins with PROOF, by inserting no rows.
 
-    The setting is local to the transaction. This statement must be the whole transaction, or its first statement.
+    The setting is local to the transaction. This statement must be the first or the only statement of its transaction.
     """
     said = sa.func.set_config(
         sa.literal_column(f"'{SETTING}'", sa.Text), _word, sa.literal_column("true", sa.Boolean), type_=sa.Text
@@ -91,7 +93,7 @@ def _lies(entries: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
 def wake(g: Grammar) -> sa.Select[Any]:
     """Notify the workers that are sleeping until there is work in these queues. The trigger notifies them of inserts.
     This statement is for tasks that become claimable in other ways. Run it after the writes that it announces, so that
-    the transaction has its id before this statement looks for sleeping workers.
+    the transaction already has an id when the statement looks for sleeping workers.
     """
     queues = given_queues(g)
     sleeps = sa.select(sleeping_workers.c.queue).where(_sleeps(g, queues))
@@ -107,8 +109,8 @@ def wake(g: Grammar) -> sa.Select[Any]:
 
 
 def call(g: Grammar) -> sa.Select[Any]:
-    """For each of these queues, call two of the workers that are sleeping on it, and name one more that checks later,
-    as the trigger does.
+    """For each of these queues, call two of the workers that are waiting for its tasks, and name one more worker that
+    checks later, as the trigger does.
     """
     queues, sleeper = given_queues(g), sleeping_workers.c
     turn = sa.func.hashint8extended(sleeper.session, sa.func.txid_current(), type_=sa.BigInteger).label("turn")

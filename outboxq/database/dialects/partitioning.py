@@ -2,8 +2,8 @@
 
 `task_executions` and `execution_events` are divided by RANGE on the task's id, which contains the time. Each pair of
 partitions holds the tasks of one period with all their events. Rows from before the division are in the partition
-`first`. Rows that do not belong to a period are in `default`: an event without a task, an id from a wrong clock, a task
-that outlived its period.
+`first`. Rows that do not belong to a period are in `default`: events without a task, tasks whose id comes from a wrong
+clock, and tasks that outlived their period.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ class Partitioning:
         )
 
     def prepared(self, build: Callable[[Grammar, FromClause, FromClause], Statement], one: Partition) -> Prepared:
-        """Prepare a statement about a partition. It is built from the tables that hold the partition's tasks and
-        events.
+        """Prepare a statement for a partition. The statement is built from the tables that hold the partition's tasks
+        and events.
         """
         tasks, events = (_leaf(table, one.schema, one.name) for table in PARTITIONED)
         return self._dialect.prepare(build(self._dialect.grammar, tasks, events))
@@ -130,8 +130,9 @@ class Partitioning:
 
     def make(self, execute: Execute, layout: Layout, missing: Sequence[Period], now: datetime) -> None:
         """Add these partitions, and move their rows out of `default`. Meanwhile, the tables remain usable, except for
-        `default`, which does not normally contain any of today's tasks. If it does, because the partitions had run out,
-        all other transactions have to wait; otherwise, an insert that has just chosen `default` would be refused.
+        `default`, which does not normally contain any of today's tasks. If the partitions have run out, `default` does
+        contain such tasks. All other transactions then have to wait, because an insert that has just chosen `default`
+        would otherwise be refused.
         """
         schema = layout.schema
         if missing[0].begin <= now:
@@ -274,8 +275,8 @@ class Partitioning:
 
     def _count_from(self, execute: Execute, parent: _Name, number: int) -> None:
         """Number the rows from a sequence. Every role may draw from the sequence, as from an identity, so that a role
-        that gets the INSERT privilege later does not need another privilege. Numbers that a role draws without the INSERT
-        privilege are merely skipped.
+        that gets the INSERT privilege later does not need another privilege. If a role that lacks the INSERT privilege
+        draws a number, that number is merely skipped.
         """
         sequence = _Name(parent.schema, SEQUENCE)
         text = f"{sequence.schema}.{sequence.last}"

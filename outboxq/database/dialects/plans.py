@@ -1,7 +1,7 @@
 """Compile Core statements and transitions once, to be run through any cursor: SQLAlchemy's, Django's, psycopg's or
 sqlite3's.
 
-One object serves every kind of caller's connection, at a third of the cost of executing the SQLAlchemy construct.
+One object serves callers' connections of every kind, at a third of the cost of executing the SQLAlchemy construct.
 `Prepared` is a single statement. A transition is a OneStatement on PostgreSQL, and a Script on SQLite.
 """
 
@@ -132,7 +132,7 @@ def cells_of(columns: Iterable[str], names: Collection[str]) -> Callable[[Cells]
 
 
 def _decoder(kind: TypeEngine[Any], dialect: SqlalchemyDialect) -> Callable[[Any], Any] | None:
-    """Return the function that converts a driver's value, which is not NULL; None if no conversion is needed."""
+    """Return the function that converts a driver's value (never NULL); None if no conversion is needed."""
     if isinstance(kind, Float):
         return None  # every driver returns a float; SQLAlchemy would ask for the driver's type code
     processor = kind.dialect_impl(dialect).result_processor(dialect, None)
@@ -240,7 +240,7 @@ class OneStatement(_Plan):
 
     @property
     def sql_of_one(self) -> str | None:
-        """The text for a batch of one, which differs only in `given`; None for a transition without a batch."""
+        """The text for a batch of one, which differs from `sql` only in `given`; None without a batch."""
         return self._variant(self._every_column).sql if self._every_column else None
 
     def sql_for(self, rows: Batch) -> str:
@@ -347,9 +347,9 @@ class Script(_Plan):
     * `constant`, where the constant columns of the batch hold one value each: these are parameters, and the rest is an array.
 
     `python -m benchmarks.tunings --on sqlite` prints the CPU time of a call without each tuning. With all columns in
-    the arrays, a claim of 100 tasks takes 83 % more CPU time. Without conditions, finishing 100 tasks takes 68 % more
-    CPU time. Without `constant`, an enqueue of 100 tasks takes 25 % more CPU time, and without `single`, an enqueue of
-    one task takes 15 % more.
+    the arrays, a claim of 100 tasks takes 83 % more CPU time. If no step is skipped, finishing 100 tasks takes 68 %
+    more CPU time. Without `constant`, an enqueue of 100 tasks takes 25 % more CPU time, and without `single`, an
+    enqueue of one task takes 15 % more.
     """
 
     def __init__(
@@ -413,8 +413,8 @@ class Script(_Plan):
         return self._outcome(found)
 
     def _outcome(self, found: Found) -> list[Row]:
-        """Return the decoded rows of the returned step, each with the columns of the joined steps' rows that have the
-        same id.
+        """Return the decoded rows of the returned step. To each row, add the columns of the rows with the same id in
+        the joined steps.
         """
         if self._transition.returns is None:
             return []
@@ -495,7 +495,7 @@ class _Form:
 
 
 def _columns_read(statement: Statement, relations: Relations, columns: Mapping[str, Columns]) -> dict[str, Columns]:
-    """Return the relations that a statement reads, each with the columns that it reads."""
+    """Return the relations that a statement reads, each with the columns that are read from it."""
     names = {relation: name for name, relation in relations.items()}
     read: dict[str, set[str]] = {}
     for element in visitors.iterate(statement):

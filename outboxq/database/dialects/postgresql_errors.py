@@ -76,7 +76,7 @@ def gives_up_waiting(error: BaseException) -> bool:
 
 
 def is_denied(error: BaseException) -> bool:
-    """Return True if the role lacks a privilege, or a row-level policy refuses the statement."""
+    """Return True if the role lacks a privilege, or if a row-level policy refuses the statement."""
     return _state(error) == _INSUFFICIENT_PRIVILEGE
 
 
@@ -86,14 +86,14 @@ def is_undefined(error: BaseException) -> bool:
 
 
 def cannot_write_now(error: BaseException) -> bool:
-    """Return True if the server is out of disk space or memory, or its disk is failing."""
+    """Return True if the server is out of disk space or memory, or if its disk is failing."""
     return isinstance(error, DBAPIError) and _state(error).startswith(_NO_ROOM) and not is_transient(error)
 
 
 def comes_from_outside(error: BaseException) -> bool:
     """Return True if a transaction ended for an external reason; `error` is SQLAlchemy's or psycopg's.
 
-    Lock timeouts and statement timeouts do not count as external, because the transaction set them itself.
+    Lock timeouts and statement timeouts do not count as external, because the transaction itself set these timeouts.
     """
     state = _state(error)
     no_room = state.startswith(_NO_ROOM) and state != _TOO_MUCH_ASKED
@@ -104,7 +104,7 @@ def is_of_standby(error: BaseException) -> bool:
     """Return True if a standby refused to begin a transaction that writes.
 
     The error's text depends on the server's language, and its SQLSTATE covers every unsupported feature. So the
-    statement is checked too: writing is the only feature that outboxq's BEGIN needs and that a server could lack.
+    statement is checked too: the only feature of outboxq's BEGIN that a server could lack is writing.
     """
     begins = isinstance(error, DBAPIError) and (error.statement or "").startswith("BEGIN")
     return _state(error) == _NOT_SUPPORTED and (begins or "during recovery" in str(error))
@@ -128,7 +128,9 @@ def _is_lost(error: BaseException) -> bool:
 
 
 def _is_operational(cause: BaseException | None) -> bool:
-    """Return True for psycopg's OperationalError itself; a timeout while waiting for a connection is a subclass."""
+    """Return True for psycopg's own OperationalError or a subclass, such as the error for a timeout while waiting for a
+    connection.
+    """
     return any(
         kind.__name__ == "OperationalError" and kind.__module__.partition(".")[0] == "psycopg"
         for kind in type(cause).__mro__

@@ -21,7 +21,7 @@ class PostgresGrammar(Grammar):
     :now.
 
     A bare volatile function could not be an index condition: with 100,000 future rows, the search would take 11 ms
-    instead of 0.02 ms. `now()` does not advance during a long transaction, so a lease could already be expired when it
+    instead of 0.02 ms. `now()` does not advance during a long transaction, so a lease could have expired before it
     begins.
     """
 
@@ -206,10 +206,10 @@ class PostgresGrammar(Grammar):
     def take_from(self, found: sa.FromClause) -> Statement:
         """Merge the (queue, priority) pairs by index, best first, without sorting the backlog.
 
-        The first pass counts, without locking, how many of the best :limit entries belong to each pair, and then locks
-        that number of entries in each pair. It skips entries that other claims hold. If other claims hold all entries
-        of a pair, a second pass fills the gap from any pair that has entries left. So a claim returns fewer than :limit
-        entries only if all due entries are taken.
+        The first pass counts how many of the best :limit entries belong to each pair, without locking them, and then
+        locks that number of entries in each pair. This pass skips entries that other claims hold. If other claims hold
+        all entries of a pair, a second pass fills the gap from any pair that has entries left. So a claim returns fewer
+        than :limit entries only if all due entries are taken.
         """
         entry = task_outbox.alias("entry")
         unlocked = queue_order.due(self, found, entry.c.available_at, entry.c.id, entry=entry)
@@ -318,9 +318,9 @@ _FLAT, _FLAT_OBJECT = f"^{_VALUE}$", rf'^\{{(?:"[^"\\]*": ?{_VALUE},? ?)*\}}$'
 def is_json(text: sa.ColumnElement[Any], *, an_object: bool) -> sa.ColumnElement[bool]:
     """Return a condition that tests whether the text is JSON, as far as PostgreSQL 15 can tell.
 
-    It is true if all strings are closed, if only JSON words appear outside the strings, and if the numbers of opening
-    and closing brackets are equal. This detects text that is truncated, concatenated, or not JSON. PostgreSQL 16 and
-    later have a built-in test.
+    The condition is true if all strings are closed, if only JSON words appear outside the strings, and if the numbers
+    of opening and closing brackets are equal. This test detects text that is truncated, concatenated, or not JSON.
+    PostgreSQL 16 and later have a built-in test.
     """
     flat = _FLAT_OBJECT if an_object else _FLAT
     strings = sa.literal_column(f"'{_STRING}'", sa.Text)

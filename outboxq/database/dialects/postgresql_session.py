@@ -155,7 +155,7 @@ def made_ours(url: URL) -> URL:
 
 
 def set_up(engine: Engine) -> None:
-    """Make our own engine refuse databases that are not UTF-8, and avoid prepared statements behind a pooler."""
+    """Make our own engine refuse databases that do not use UTF-8, and avoid prepared statements behind a pooler."""
     # This must be the first listener, because SQLAlchemy's own listener would request values from the server that
     # SQLAlchemy cannot read in such a database.
     event.listen(engine, "connect", _examine, insert=True)
@@ -200,7 +200,7 @@ def is_open(raw: psycopg.Connection[Any]) -> bool:
 
 
 def is_spoilt(raw: psycopg.Connection[Any]) -> bool:
-    """Return True if the transaction is aborted, or the connection is lost."""
+    """Return True if the transaction is aborted, or if the connection is lost."""
     return raw.closed or raw.info.transaction_status in {TransactionStatus.INERROR, TransactionStatus.UNKNOWN}
 
 
@@ -266,7 +266,7 @@ def execute_begin(raw: Any, text: str, execute: Callable[[str], object]) -> None
 
 
 def _examine(raw: psycopg.Connection[Any], record: Any) -> None:
-    """Examine a new connection before anything is sent on it. This takes one round trip."""
+    """Examine a new connection before anything is sent on it. The check takes one round trip."""
     try:
         ensure_server(raw)
     except UnsupportedDatabase:

@@ -28,8 +28,8 @@ _WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE)\b")
 
 
 def set_up(engine: Engine, is_transient: Callable[[BaseException], bool]) -> None:
-    """Put every connection into WAL mode with a long busy timeout, because waiting for SQLite's writer lock is not
-    fair.
+    """Put every connection into WAL mode. Set a long busy timeout, because SQLite does not grant the writer lock in the
+    order of the requests.
     """
 
     def connected(connection: sqlite3.Connection, _record: Any) -> None:
@@ -56,9 +56,9 @@ def hurry(engine: Engine) -> None:
     """Make an engine's connections wait for the writer's lock for 50 ms at a time.
 
     SQLite has no queue for that lock. A waiting connection checks the lock after 1, 2, 5 … ms, and eventually only
-    every 100 ms. A connection that began to wait later checks more often, and so gets the lock first. As a result, four
-    busy workers kept a heartbeat waiting for over two seconds. A connection that starts waiting again therefore also
-    checks more often.
+    every 100 ms. So of two connections, the one that has waited for less time checks more often, and gets the lock
+    first. As a result, four busy workers kept a heartbeat waiting for over two seconds. A connection that starts
+    waiting again therefore also checks more often.
     """
 
     def connected(connection: sqlite3.Connection, _record: Any) -> None:

@@ -37,12 +37,12 @@ class OpenFile:
     path: str
     identity: Identity
     beside: tuple[Identity | None, ...] = ()
-    """Its log and the log's index."""
+    """The file's log and the log's index."""
 
     @property
     def is_there(self) -> bool:
-        """Return True if the file's name still refers to this file. This takes one directory lookup, a microsecond or
-        two.
+        """Return True if the file's name still refers to this file. The check takes one directory lookup, a microsecond
+        or two.
 
         Raises FileUnusable if the name no longer refers to a file.
         """
@@ -52,7 +52,9 @@ class OpenFile:
 
     @property
     def has_left_its_log(self) -> bool:
-        """Return True if the file's log or its index still has the name under which SQLite looks for a new file's log."""
+        """Return True if the file's log, or the log's index, still has the name under which SQLite would look for a new
+        file's log or index.
+        """
         return any(
             mine is not None and mine == found for mine, found in zip(self.beside, _beside(self.path), strict=False)
         )
@@ -179,7 +181,7 @@ def missing(url: URL) -> str | None:
     """Return the absolute path of the file that a connection would create; None if that file exists, or if the
     connection would not create a file.
 
-    SQLite does not create a file if its directory is missing too.
+    SQLite does not create a file in a directory that does not exist.
     """
     if is_in_memory(url):
         return None
@@ -243,8 +245,8 @@ def code(error: BaseException) -> int | None:
 
 
 def is_undefined(error: BaseException) -> bool:
-    """Return True if SQLite does not recognize a table or a column that a statement names. The error's code does not
-    show this.
+    """Return True if SQLite does not recognize a table or a column that a statement names. SQLite's error code does not
+    identify this case.
     """
     said = str(error.orig if isinstance(error, DBAPIError) else error)
     return code(error) == sqlite3.SQLITE_ERROR and said.startswith(_UNDEFINED)
