@@ -59,8 +59,7 @@ def identifier(given: object) -> UUID:
 
 
 def status_of(given: TaskStatus | str | None) -> TaskStatus | None:
-    """Return the TaskStatus for a status that was given as a TaskStatus or as text. Raises InvalidArgument for anything
-    else.
+    """Return the TaskStatus for a status, given as a TaskStatus or as text. Raises InvalidArgument for anything else.
     """
     if given in tuple(Waiting):
         raise InvalidArgument(
@@ -70,8 +69,8 @@ def status_of(given: TaskStatus | str | None) -> TaskStatus | None:
 
 
 def state_of(given: Waiting | str | None) -> Waiting | None:
-    """Return the Waiting value for a Ready task's state that was given as a Waiting or as text. Raises InvalidArgument
-    for anything else.
+    """Return the Waiting value for a Ready task's state, given as a Waiting or as text. Raises InvalidArgument for
+    anything else.
     """
     return None if given is None else choice(Waiting, given, "waiting")
 

@@ -64,8 +64,8 @@ class ClaimCursor:
         self.others_are_many = False
         """True if the last claim from queues with keys or limits did not read all of them."""
         self.plain_turns = Turns()
-        """The turns in which tasks without a key come first. Until the next turn, these tasks come last if there are
-        many other queues, because a claim from many queues takes a long time to find out that there are no such tasks.
+        """The turns in which tasks without a key come first. Until the next turn, tasks without a key come last if
+        there are many other queues, because a claim from many queues takes a long time to find out that there are none.
         """
         self.others_after = ""
         """The queue with keys or limits after which the next claim begins; "" if the last claim read all of them."""
@@ -167,7 +167,7 @@ class _Call:
     topics: Sequence[str] | None
     options: dict[str, Any]
     scope: dict[str, Any] | None = None
-    """The parameters that name the queues and the topics, packed at first use."""
+    """The parameters that name the queues and the topics, which are packed when they are first used."""
 
     def claim(self, using: object) -> list[Row]:
         """Claim in the caller's transaction, in a separate one or, on PostgreSQL, in a separate one for each part.
@@ -188,7 +188,7 @@ class _Call:
 
     def _parts(self, target: Target | None) -> list[Row]:
         """Run the parts in this transaction or, if `target` is None, each part in its own. The part that had to wait
-        last time goes first.
+        last time runs first.
         """
         cursor = self.cursor
         found: list[Row] = []
@@ -348,8 +348,8 @@ class _Call:
         self.cursor.floors.read(rows, seconds)
 
     def _others(self, target: Target, limit: int) -> tuple[list[Row], bool]:
-        """Claim tasks with a key and tasks from limited queues. Reads a few queues at once, and more queues if these
-        have too few tasks.
+        """Claim tasks with a key and tasks from limited queues. Reads a few queues at once, and then more queues if
+        these have too few tasks.
         """
         cursor = self.cursor
         values = self._values(target) | cursor.floors.parameters(target, self.queues, at_front=None)

@@ -68,7 +68,7 @@ class WorkerOrders:
         return self._store.run(work, using=using)
 
     def ask_for_stacks(self, worker_id: UUID, *, using: object = None) -> None:
-        """Ask a worker for the stacks of its threads. It answers with its next report.
+        """Ask a worker for the stacks of its threads. The worker answers with its next report.
 
         Raises WorkerNotFound, and InvalidTransition for a worker that has ended.
         """

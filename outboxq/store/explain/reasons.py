@@ -34,7 +34,7 @@ class Reason(StrEnum):
     """The worker may be dead, but the lease has not expired."""
     RUNNING = "running"
     NOT_ENQUEUED = "not_enqueued", "not enqueued"
-    """The task follows a batch or another task in a chain, and is not enqueued yet, or never will be."""
+    """The task follows a batch or another task in a chain, and has not been enqueued yet, or never will be."""
     EXPIRED = "expired"
     RETRY_LATER = "retry_later", "waiting for its retry"
     DELAYED = "delayed"
@@ -140,7 +140,7 @@ def of_lost(task_id: UUID) -> tuple[Cure, ...]:
 
 
 def of_other(task_id: UUID) -> tuple[Cure, ...]:
-    """Return the command that explains the task that comes first."""
+    """Return the command that explains the task that must finish first."""
     return cure_of("see why it has not finished", "task", "explain", task_id)
 
 

@@ -71,7 +71,7 @@ class RelayLook:
     is_mine: bool = True
     """False if the lease is lost, or if the relay was removed."""
     cursor: TailCursor = field(default_factory=TailCursor)
-    """The position up to which the messages are complete, for the next read."""
+    """The position up to which no message is missing. The next read continues from it."""
     messages: Sequence[Row] = ()
     """The next messages, in id order. There are none while the relay is paused."""
     on_refused: OnRefused = OnRefused.HOLD
@@ -169,7 +169,7 @@ class Relays(Answering):
         self._change(sql.pause, name, using, on_change, reason=storable(reason, "reason"))
 
     def resume(self, name: str, *, on_change: OnChange | None = None, using: object = None) -> None:
-        """End a relay's pause, and also a pause after failures.
+        """End a relay's pause, whether requested by a person or caused by failures.
 
         `on_change` is called in the transaction if the relay was paused in either way. Raises RelayNotFound.
         """
@@ -230,7 +230,7 @@ class Relays(Answering):
         self._store.run_one(sql.wake, begin=Begin.SINGLE_ASYNCHRONOUS, relay=relay, worker_id=worker_id)
 
     def look(self, lease: ShardLease, cursor: TailCursor, *, limit: int = AT_ONCE) -> RelayLook:
-        """Return the next messages in the shard. The top of this file explains when messages are complete."""
+        """Return the next messages in the shard. The module docstring explains up to which id a sender may read."""
 
         def work(target: Target) -> RelayLook:
             values = self._store.values(target, **_of(lease))

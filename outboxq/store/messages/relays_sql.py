@@ -59,7 +59,7 @@ _prefix = sa.literal_column(f"'{RELAY_PREFIX}'", sa.Text)
 TASK_OF_RELAY: sa.ColumnElement[str] = _prefix + _r.name
 """The name of a relay's task and queue, for a row of `relays`."""
 _refused = sa.literal_column("'outboxq.errors.EventRefused'", sa.Text)
-"""The exception that the dead letter of a refused event names."""
+"""The exception that is named in the dead letter of a refused event."""
 _MINE = sa.and_(_s.relay == _relay, _s.shard == _shard, _s.lease_token == _token, _s.worker_id == worker_id)
 """A condition that tests whether a shard is still leased to this worker under this token."""
 

@@ -103,7 +103,7 @@ class MetricPoint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskCounts:
-    """The attempts that ended within the window before now, for one task name in one queue."""
+    """The attempts that ended within a window that ends now, for one task name in one queue."""
 
     queue: str
     task_name: str
@@ -239,7 +239,7 @@ class Metrics:
 
 
 def happened(target: Target, now: datetime, window: timedelta, *, by_task: bool) -> Found:
-    """Add up workers' counts for the window before now, by queue or task, under the names used in `Statistics`.
+    """Add up workers' counts for the window that ends now, by queue or task, under the names used in `Statistics`.
 
     The result is empty if no worker has written counts in the window. A worker writes a ten-second span when the span
     ends, so the counted period begins and ends up to ten seconds earlier than the window. It may also begin up to half
@@ -321,7 +321,7 @@ _WIDTHS = (*(high - low for low, high in pairwise(_LOWEST)), 0.0)
 
 
 def metric_points(target: Target, steps: Steps, *, queue: str | None, task: str | None = None) -> list[MetricPoint]:
-    """Return a point for each step, in this transaction."""
+    """Return a point for each step, read in this transaction."""
     span = {"since": steps.since, "until": steps.until, "step": steps.step // timedelta(microseconds=1)}
     rows = {row["step"]: row for row in target.run(series, {"queue": queue, "task_name": task, **span})}
     return [_point(at, steps.step, rows.get(place)) for place, at in enumerate(steps.begins())]

@@ -70,7 +70,9 @@ class Overview:
     settings: list[QueueSettings] = field(default_factory=list)
 
     def of_queue(self, name: str) -> Statistics:
-        """Return the queue's current numbers. A queue that is not in `queues` is served by the workers of all queues."""
+        """Return the queue's current numbers. A queue that is not in `queues` is served by the workers that serve all
+        queues.
+        """
         live = sum(one.works_on(name) and one.asked_to is None for one in self.workers)
         return next((one for one in self.queues if one.queue == name), Statistics(queue=name, live_workers=live))
 
@@ -487,7 +489,7 @@ def _failed_lately(g: Grammar) -> sa.Select[Any]:
 
 
 def _held() -> sa.Select[Any]:
-    """Select up to HELD keys that have waiting tasks, with the time since which a dead letter has held them."""
+    """Select up to HELD keys that have waiting tasks, with the time since which a dead letter has held each key."""
     found = _held_keys()
     failed_at = sa.select(_dead_letter.failed_at).where(_dead_letter.task_execution_id == found.c.task_execution_id)
     at = failed_at.correlate(found).scalar_subquery()

@@ -60,7 +60,7 @@ class Rule(StrEnum):
     DEAD_ROWS = "dead_rows"
     """A table has many dead rows, because vacuum is off or behind."""
     NO_RETENTION = "no_retention"
-    """Nothing deletes old tasks, and the history grows."""
+    """Nothing deletes old tasks, so the history grows."""
 
 
 OF_QUEUES = frozenset(

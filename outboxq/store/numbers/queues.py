@@ -274,7 +274,7 @@ class Queues(Answering):
         return self._store.run(work, using=using)
 
     def _change(self, target: Target, queue: str, settings: dict[str, Any]) -> tuple[Row, bool]:
-        """Change the settings, and return the row and whether any setting has changed. A change of the rate per key
+        """Change the settings, and return the row and whether any setting has changed. A change to the rate per key
         refills all buckets.
         """
         # The row is locked before it is compared, so that no other change can happen in between, and no claim can use a
@@ -302,7 +302,7 @@ class Queues(Answering):
 
 
 def read_held_keys(target: Target, queue: str, limit: int) -> list[HeldKey]:
-    """Return the keys that `held_keys` returns, in this transaction."""
+    """Return the same keys as `held_keys`, read in this transaction."""
     rows = target.run(held_keys, {"queue": queue, "limit": limit, "most": MOST_WAITING + 1})
     return [HeldKey(**{**row, "waiting": counted_to(MOST_WAITING, row["waiting"])}) for row in rows]
 

@@ -140,7 +140,7 @@ def last_samples(store: Transactions, target: Target) -> dict[str, QueueSample]:
 
 
 def depth_points(target: Target, steps: Steps, *, queue: str | None) -> list[DepthPoint]:
-    """Return a point for each step, in this transaction."""
+    """Return a point for each step, read in this transaction."""
     values = {"queue": queue, **target.dialect.pack("steps", STEPS, steps.spans())}
     found = {row.pop("begins_at"): row for row in target.run(series, values)}
     sums = {at: {state: int(number) for state, number in row.items()} for at, row in found.items()}

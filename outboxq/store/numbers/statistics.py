@@ -211,8 +211,8 @@ class Present:
 
     @classmethod
     def read(cls, store: Transactions, target: Target, *arguments: Any, **options: Any) -> Self:
-        """Call `live.count` with these arguments, and read the rest. This runs four statements, and a fifth if the
-        samples are needed.
+        """Count the tasks by calling `live.count` with these arguments, and read the other fields. This runs four
+        statements, and a fifth if the samples are needed.
         """
         live = count(store, target, *arguments, **options)
         settings = {one.queue: one for one in map(settings_of, target.run(queues.settings))}

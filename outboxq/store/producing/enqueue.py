@@ -78,14 +78,14 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
     the period. Two tasks in one call with the same key are handled in order. If DuplicateTask is raised, the call
     writes nothing, and the caller's transaction stays usable.
 
-    If another transaction has just taken one of a call's keys, the call waits for it to end. At READ COMMITTED, and on
-    SQLite, the wait itself never causes an error. Above READ COMMITTED, the database raises a serialization failure if,
-    since the transaction began, another session has acquired or taken over the key, or has replaced its task. In this
-    case, run the transaction again.
+    If another open transaction has taken one of the call's keys, the call waits for that transaction to end. At READ
+    COMMITTED, and on SQLite, the wait itself never causes an error. Above READ COMMITTED, the database raises a
+    serialization failure if, since the transaction began, another session has acquired or taken over the key, or has
+    replaced its task. In this case, run the transaction again.
 
-    A free key costs nothing. A taken key costs a lookup of its task. Keys are locked in sorted order, so that two calls
-    never wait for each other; the calls in one transaction should also use a fixed order. If a conflict may raise an
-    error, several tasks are written under a savepoint of the caller's PostgreSQL transaction.
+    A free key costs nothing extra; a taken key costs a lookup of its task. Keys are locked in sorted order, so that two
+    calls never wait for each other; the calls in one transaction should also use a fixed order. If a conflict may raise
+    an error, several tasks are written under a savepoint of the caller's PostgreSQL transaction.
     """
     if not tasks:
         return []

@@ -384,7 +384,7 @@ def unsubscribe(_: Grammar) -> Transition:
 def _emission(
     g: Grammar, entry: Mapping[str, Callable[[Relations], Statement]], **asked: sa.ColumnElement[Any]
 ) -> Transition:
-    """Write a task for each subscriber that gets an entry from the steps of `entry`."""
+    """Write a task for each subscriber for which the steps of `entry` write an entry."""
     return Transition(
         steps={
             "subscriber": lambda _: _subscribers(g),
@@ -490,8 +490,8 @@ def _message(g: Grammar, relays: sa.FromClause, *where: sa.ColumnElement[bool]) 
 
 
 def _keyed_messages(g: Grammar) -> dict[str, Callable[[Relations], Statement]]:
-    """Accept the event once for each relay, as a consumer accepts a message, and write the messages of the relays that
-    accept it.
+    """Accept the event for each relay only once, as a consumer accepts a message, and write a message for each relay
+    that accepts it.
     """
 
     def accepted(r: Relations) -> Statement:
