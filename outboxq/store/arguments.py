@@ -59,8 +59,7 @@ def identifier(given: object) -> UUID:
 
 
 def status_of(given: TaskStatus | str | None) -> TaskStatus | None:
-    """Return the TaskStatus for a status, given as a TaskStatus or as text. Raises InvalidArgument for anything else.
-    """
+    """Return the TaskStatus for a status, given as a TaskStatus or as text. Raises InvalidArgument for anything else."""
     if given in tuple(Waiting):
         raise InvalidArgument(
             f"{str(given)!r} is a state of Ready tasks; write status={TaskStatus.READY.value!r}, waiting={str(given)!r}"

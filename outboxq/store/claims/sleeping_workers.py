@@ -121,7 +121,7 @@ class Place:
 
     def share(self, occasion: int) -> float:
         """Return the fraction of a given time for which this worker waits before it checks for due tasks, in case
-        another worker's check makes its own unnecessary.
+        another worker's check makes this one unnecessary.
 
         The waiting times of the first turns are far apart. So even a late answer from one of these workers reaches most
         of the others in time.

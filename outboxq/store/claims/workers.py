@@ -86,7 +86,8 @@ class LiveWorker:
     failing_since: datetime | None = None
     """The time of the first failure in the current series, by the worker's clock."""
     stacks_asked_at: datetime | None = None
-    """Time at which a person asked for the stacks of its threads; None if no request is waiting for an answer."""
+    """Time at which a person asked for the stacks of the worker's threads; None if no request is waiting for an answer.
+    """
     stacks_at: datetime | None = None
     """Time of the stacks in the worker's last answer; see `Store.worker_orders.stacks`."""
 
@@ -121,7 +122,7 @@ class RecoveredTask:
 
     task_id: UUID
     task_name: str | None
-    """Name of the task; None if the task was pruned. The same applies to the next field."""
+    """Name of the task; None if the task was pruned, in which case `status` is also None."""
     status: TaskStatus | None
     """Current status."""
     event_type: EventType

@@ -221,7 +221,7 @@ class Relays(Answering):
             )
 
     def sleep(self, relay: str, worker_id: UUID, longest: timedelta) -> None:
-        """Ask for the worker to be notified of the relay's messages (PostgreSQL)."""
+        """Ask that the worker be notified of the relay's messages (PostgreSQL)."""
         values = {"relay": relay, "worker_id": worker_id, "pause_seconds": longest.total_seconds()}
         self._store.run_one(sql.sleep, begin=Begin.SINGLE_ASYNCHRONOUS, **values)
 

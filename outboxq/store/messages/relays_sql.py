@@ -154,7 +154,7 @@ def give_up(_: Grammar) -> Transition:
 
 
 def sleep(g: Grammar) -> sa.Update:
-    """Ask for this worker to be notified of :relay's messages for :pause_seconds."""
+    """Ask that this worker be notified of :relay's messages during the next :pause_seconds seconds."""
     mine = sa.update(relay_shards).where(_s.relay == _relay, _s.worker_id == worker_id)
     return mine.values(sleeps_until=g.later(g.now, _pause))
 

@@ -368,7 +368,7 @@ def change(g: Grammar) -> sa.Insert:
     """Change the settings of :queue, and return all of them. A repeated pause keeps the time and the reason of the
     first pause.
 
-    A change of the rate limit refills its bucket.
+    A change to the rate limit refills its bucket.
     """
     columns = [column for name in _COLUMNS for column in _COLUMNS[name] if name != "paused"]
     written = {
@@ -471,8 +471,8 @@ def queue_names(_: Grammar) -> sa.Select[Any]:
 
 
 def held_keys(_: Grammar) -> sa.Select[Any]:
-    """Select the keys in :queue that are held by dead letters, oldest first, with the number of waiting tasks, counted
-    up to :most.
+    """Select the keys in :queue that are held by dead letters, oldest first, with the number of tasks waiting for each
+    key, counted up to :most.
     """
     held = (
         sa.select(_claim.queue, _claim.partition_key, _claim.task_execution_id, _dead_letter.failed_at)

@@ -54,7 +54,9 @@ _NOTHING = timedelta(0)
 
 
 class EnqueuesMany(Protocol):
-    """A store whose `enqueue_many` is called by `enqueue`. A subclass that overrides `enqueue_many` sees every task."""
+    """A store whose `enqueue_many` is called by `enqueue`. If a subclass overrides `enqueue_many`, its method is called
+    for every task.
+    """
 
     def enqueue_many(self, tasks: Sequence[NewTask], *, using: object = None) -> list[Handle]: ...
 
