@@ -49,7 +49,7 @@ def positive(limit: int, name: str = "limit") -> int:
 
 
 def identifier(given: object) -> UUID:
-    """Return the UUID for an id that was given as a UUID or as text. Raises InvalidArgument for anything else."""
+    """Return the UUID for an id, given as a UUID or as text. Raises InvalidArgument for anything else."""
     if isinstance(given, UUID):
         return given
     try:

@@ -122,7 +122,7 @@ class Claiming(Transactions):
 
         `queues=None` means all queues. `topics` restricts the claim to tasks with these topics, which may be exact or
         patterns (``order.*``); None means all tasks. `lease` overrides the lease length that each task sets. `cursor`
-        holds the hints from the claimer's last claims from the same queues and topics; None means the store's own
+        contains the hints from the claimer's last claims from the same queues and topics; None means the store's own
         cursor for these queues and topics.
 
         With `says_begin`, the claimer calls `begin` before it runs the handler of a suspect task, which is a task that was

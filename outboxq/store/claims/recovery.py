@@ -376,9 +376,9 @@ def _recovery(g: Grammar, expired: Step, *, given: Columns | None = None) -> Tra
 
     The task returns to the outbox or ends: Cancelled if that was requested, Failed (abandoned) after :max_recoveries
     recoveries. A claim whose handler had not begun does not count. Otherwise, a suspect task that is waiting its turn
-    could reach the limit because of another task's failures. A lease whose task is not Running under it was left behind
-    by mistake, so the lease is deleted and the task is not changed. A locked task keeps its lease for the next
-    recovery, so that one stuck transaction does not delay other tasks.
+    could reach the limit because of another task's failures. If a lease's task is not Running under that lease, the
+    lease was left behind by mistake. The lease is then deleted, and the task is not changed. A locked task keeps its
+    lease for the next recovery, so that one stuck transaction does not delay other tasks.
     """
     return Transition(
         given=given or {},

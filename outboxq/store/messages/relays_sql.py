@@ -186,7 +186,8 @@ def _following(g: Grammar, *, holds: bool) -> sa.Select[Any]:
     lease.
 
     With `holds`, messages whose key waits for an event that the broker refused are left out. The event's task holds the
-    key while the task is Failed and, after a redrive, while it is running. In between, the task has an outbox entry.
+    key while the task is Failed and, after a redrive, while it is running. Between these two states, the task has an
+    outbox entry.
     """
     has_lease = sa.select(_s.shard).where(_MINE, _s.lease_expires_at > g.now).exists()
     conditions = [_m.relay == _relay, _m.slot % _shards == _shard, _m.id <= _settled, has_lease]

@@ -1,6 +1,6 @@
 """Let one worker at a time do a job on behalf of all workers, such as taking samples or rolling up metrics.
 
-A row of `maintenance_jobs` holds the time from which a job is due.
+A row of `maintenance_jobs` contains the time from which a job is due.
 """
 
 from __future__ import annotations

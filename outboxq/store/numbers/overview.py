@@ -279,7 +279,7 @@ def _failures(facts: Facts) -> list[str]:
 
 
 def _causes(store: Transactions, target: Target, facts: Facts, limits: HealthLimits) -> dict[str, Explanation]:
-    """Return, for the heaviest late queues, the reason why the task that has been due longest is waiting."""
+    """Return, for each of the heaviest late queues, the reason why the task that has been due longest is waiting."""
     late = [one.queue for one in late_queues(facts, limits) if not one.paused][:_EXPLAINED]
     if not late:
         return {}

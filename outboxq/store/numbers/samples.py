@@ -82,8 +82,8 @@ class Samples:
         """Return a point for each step from `since` to `until` (None means now), oldest first, for one queue or for all
         queues together.
 
-        Samples are taken at most every 15 seconds. After 48 hours, only one sample per hour is kept.
-        Raises InvalidArgument for more than 2,000 steps.
+        Samples are taken at most once every 15 seconds. After 48 hours, only one sample per hour is kept. Raises
+        InvalidArgument for more than 2,000 steps.
         """
         read = partial(depth_points, queue=storable(queue, "queue"))
         return read_steps(self._store, read, since=since, until=until, step=step, using=using)
@@ -135,7 +135,7 @@ class Samples:
 
 
 def last_samples(store: Transactions, target: Target) -> dict[str, QueueSample]:
-    """Return the last sample, keyed by queue, in this transaction."""
+    """Return the last sample, keyed by queue and read in this transaction."""
     return {row["queue"]: QueueSample(**row) for row in target.run(latest, store.values(target))}
 
 

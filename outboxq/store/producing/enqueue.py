@@ -77,7 +77,7 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
     If a task's idempotency key is taken, the task is not written, and its `on_conflict` decides what happens. A key is
     free again when its task is pruned. Depending on the options of the task that took the key, the key is also free
     after a period (`unique_for`) or when the task has ended (`unique_until_finished`). A replacement does not restart
-    the period. Two tasks in one call with the same key are handled in order. If DuplicateTask is raised, the call
+    the period. Two tasks with the same key in one call are handled in order. If DuplicateTask is raised, the call
     writes nothing, and the caller's transaction stays usable.
 
     If another open transaction has taken one of the call's keys, the call waits for that transaction to end. At READ
