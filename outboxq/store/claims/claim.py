@@ -115,10 +115,10 @@ class Claiming(Transactions):
 
         If a long transaction keeps many dead rows from being vacuumed, a claim may skip a task that becomes claimable
         more than a second after its due time, such as one that is committed late. The task is skipped for a second, or
-        for up to ten seconds if these rows take a long time to read. On PostgreSQL, if more than 64 queues have tasks
-        without a key, a new task may also be skipped for up to ten seconds while claims are full. If a claim finds no
-        task without a key, and more than 16 queues have keys or limits, tasks without a key may come last for up to ten
-        seconds.
+        for up to ten seconds if the dead rows take a long time to read. On PostgreSQL, if more than 64 queues have
+        tasks without a key, a new task may also be skipped for up to ten seconds while claims are full. If a claim
+        finds no task without a key, and more than 16 queues have keys or limits, tasks without a key may come last for
+        up to ten seconds.
 
         `queues=None` means all queues. `topics` restricts the claim to tasks with these topics, which may be exact or
         patterns (``order.*``); None means all tasks. `lease` overrides the lease length that each task sets. `cursor`

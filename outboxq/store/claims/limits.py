@@ -91,7 +91,7 @@ class _Place:
     key: str
     is_concurrency: bool
     free: int
-    """Number of tasks that it may start."""
+    """Number of tasks that the key may start."""
     full_at: datetime | None
     entries: list[tuple[int, datetime]] = field(default_factory=list)
     """The ids and due times of the entries that may start, in order. Only the head of a partition key is claimed."""
@@ -104,7 +104,7 @@ class KeyLimitClaims:
 
     def __init__(self) -> None:
         self._cursors: dict[str, str] = {}
-        """The last key served in each queue. The next claim begins after it."""
+        """The last key served in each queue. The next claim begins after this key."""
 
     def claim(
         self, target: Target, values: dict[str, Any], key_limits: KeyLimits, now: datetime, limit: int, *, fair: bool

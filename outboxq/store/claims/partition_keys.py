@@ -3,8 +3,8 @@
 A claim consists of two statements in one transaction:
 
 1. `acquire` scans the keys through the index, with one probe for each key, starting where the last claim ended. To
-   acquire a key whose head is due, it inserts a row into `partition_claims`. The primary key of that table gives each
-   key to one worker.
+   acquire a key whose head is due, the statement inserts a row into `partition_claims`. The primary key of that table
+   gives each key to one worker.
 2. `claim_heads` claims the head of each acquired key *in a snapshot that is newer than the first statement's*. The
    worker that held the key before has ended its task by then, and an entry that it put back is visible. If one
    statement did both, two workers could see different heads of a key, lock different rows, and run both tasks.

@@ -53,7 +53,7 @@ _Given: TypeAlias = tuple[object, ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recovered:
-    """A task that was recovered from a dead worker. It is Ready again, or has ended."""
+    """A task that was recovered from a dead worker. The task is Ready again, or has ended."""
 
     id: UUID
     pipeline_execution_id: UUID
@@ -128,9 +128,9 @@ def recover(
     """Recover up to `limit` tasks whose leases have expired, and write `task_reset`, or `task_abandoned` after
     `max_recoveries` recoveries in a row.
 
-    Every worker calls this function. It skips rows that another session has locked, and tasks that would end while
-    their batch's row is locked. It reads only leases, never the registry of workers. With `leases`, the call recovers
-    only these leases, and skips any that has changed since it was read. If the transaction cannot begin within
+    Every worker calls this function. The function skips rows that another session has locked, and tasks that would end
+    while their batch's row is locked. It reads only leases, never the registry of workers. With `leases`, the call
+    recovers only these leases, and skips any that has changed since it was read. If the transaction cannot begin within
     `patience`, the call recovers nothing, because other sessions also had to wait, and their heartbeats come first.
     """
     positive(limit)
@@ -374,7 +374,7 @@ def _written_ahead(g: Grammar) -> sa.ColumnElement[bool]:
 def _recovery(g: Grammar, expired: Step, *, given: Columns | None = None) -> Transition:
     """Recover the tasks of the leases that `expired` selects and locks.
 
-    The task returns to the outbox or ends: Cancelled if that was requested, Failed (abandoned) after :max_recoveries
+    The task returns to the outbox or ends: Cancelled if that was requested, or Failed (abandoned) after :max_recoveries
     recoveries. A claim whose handler had not begun does not count. Otherwise, a suspect task that is waiting its turn
     could reach the limit because of another task's failures. If a lease's task is not Running under that lease, the
     lease was left behind by mistake. The lease is then deleted, and the task is not changed. A locked task keeps its

@@ -180,9 +180,9 @@ class SleepingWorkers:
     ) -> Seen:
         """Return, as of one snapshot, whether a task is due and whether all transactions before the horizon have ended.
 
-        A check that does not read the entries before the worker's `floors` does not prove that none of them is due. The
-        `seconds` in its answer are at most the time until the next check that reads these entries, which follows within
-        `floors._LONGEST`.
+        A check that does not read the entries before the worker's `floors` does not prove that none of these entries is
+        due. The `seconds` in its answer are at most the time until the next check that reads these entries, which
+        follows within `floors._LONGEST`.
         """
         floors = floors or Floors()
         at_front, began = floors.looks_from_front(), time.monotonic()

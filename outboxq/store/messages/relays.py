@@ -97,7 +97,7 @@ class RelayFailure:
     reason: str
     pause: timedelta
     is_partial: bool
-    """True if the broker confirmed other events at the same time, which shows that it is available."""
+    """True if the broker confirmed other events at the same time, which shows that the broker is available."""
 
 
 class Relays(Answering):
@@ -340,7 +340,9 @@ def _divide(target: Target, relay: str, shards: int) -> None:
 
 
 def _dead_letter(lease: ShardLease, message: Row, options: TaskOptions) -> NewTask:
-    """Return the task that publishes a refused event when it is redriven. Its arguments contain the time of the emit."""
+    """Return the task that publishes a refused event after a redrive. The task's arguments contain the time of the
+    emit.
+    """
     return NewTask(
         id=uuid7(),
         pipeline_execution_id=message["event_id"],

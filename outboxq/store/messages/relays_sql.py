@@ -165,8 +165,8 @@ def wake(_: Grammar) -> sa.Update:
 
 
 def look(g: Grammar) -> sa.Select[Any]:
-    """Select the state of :relay, its highest message id, and the transactions that may still write lower ones. Selects
-    no row if the relay does not exist or the lease is lost.
+    """Select the state of :relay, its highest message id, and the transactions that may still write lower ids. Selects
+    no row if the relay does not exist or if the lease has been lost.
     """
     highest = sa.select(sa.func.max(_m.id)).where(_m.relay == _relay).scalar_subquery()
     micros = g.between(g.now, _r.next_try_at)
@@ -391,13 +391,13 @@ def select_held_keys(_: Grammar) -> sa.Select[Any]:
 
 
 def pause(g: Grammar) -> sa.Update:
-    """Pause :relay. Returns no row if it does not exist or is already paused."""
+    """Pause :relay. Returns no row if the relay does not exist or is already paused."""
     paused = sa.update(relays).where(_r.name == _relay, _r.paused_at.is_(None))
     return paused.values(paused_at=g.now, pause_reason=_reason).returning(_r.name)
 
 
 def resume(_: Grammar) -> sa.Update:
-    """Resume :relay, and end the pause after failures. Returns no row if it does not exist or is not paused."""
+    """Resume :relay, and end the pause after failures. Returns no row if the relay does not exist or is not paused."""
     resumed = sa.update(relays).where(_r.name == _relay, _r.paused_at.is_not(None) | _r.next_try_at.is_not(None))
     return resumed.values(paused_at=_NOTHING, pause_reason=_NOTHING, next_try_at=_NOTHING).returning(_r.name)
 

@@ -101,10 +101,10 @@ def overview(
     using: object = None,
 ) -> Overview:
     """Return the current numbers for all queues, and the problems according to the rules in `health`. At most 10,000
-    waiting tasks per queue and priority, and 10,000 dead letters, are counted. Beyond that, the queue's last sample is
-    used. With `problems_of`, only the problems of these queues are returned. With `retries`, the first 1,000 delayed
-    tasks per queue and priority are looked up to find those that are waiting for a retry. Without `retries`, such tasks
-    count as delayed.
+    waiting tasks per queue and priority, and 10,000 dead letters, are counted. If there are more, the queue's last
+    sample is used. `problems_of` restricts the problems to those of the given queues. With `retries`, the first 1,000
+    delayed tasks per queue and priority are looked up to find those that are waiting for a retry. Without `retries`,
+    such tasks count as delayed.
 
     The call runs four statements on SQLite and six on PostgreSQL, one more if it needs the samples, and a few more if
     tasks failed or are late, a retry storm is under way, or a worker was lost.
@@ -123,8 +123,8 @@ def health(
     """Return the current problems, most urgent first; empty if there are none. Problems are sorted by the number of
     tasks that they hold up, multiplied by how long they have been held up. This reads the same data as `overview`.
 
-    If `limits` is None, the default limits apply. With `queues`, only rules about these queues are evaluated. Raises
-    InvalidArgument for limits below 0.
+    If `limits` is None, the default limits apply. With `queues`, only the rules about queues are evaluated, and only
+    for these queues. Raises InvalidArgument for limits below 0.
     """
     return overview(store, limits, problems_of=queues, using=using).problems
 
@@ -261,8 +261,8 @@ def _judged(store: Transactions, target: Target, facts: Facts, limits: HealthLim
 
 
 def _held_in(target: Target, facts: Facts) -> list[Row]:
-    """Return the rows about held keys. If some of them were not read, the keys of the requested queues are read again,
-    because all the rows that were read may belong to other queues.
+    """Return the rows about held keys. If some of these rows were not read, the keys of the requested queues are read
+    again, because all the rows that were read may belong to other queues.
     """
     rows = facts.rows("held")
     if facts.wanted is None or len(rows) < HELD:
@@ -514,7 +514,7 @@ def _held_keys() -> sa.Subquery:
 
 
 def mark(g: Grammar) -> sa.Select[Any]:
-    """Select numbers and times. After any visible change, at least one of them is different."""
+    """Select numbers and times. After any visible change, at least one of these values is different."""
     event = tables.execution_events.c.sequence_num
     newest = sa.select(event).order_by(event.desc()).limit(sa.literal_column(str(NEWEST))).subquery("newest")
     seen = sa.select(

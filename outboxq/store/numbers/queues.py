@@ -94,8 +94,8 @@ class Queues(Answering):
         """Pause a queue: after the commit, its tasks are no longer claimed. Running tasks continue, and new tasks can
         be enqueued.
 
-        Pausing a paused queue keeps its `paused_at` and its reason. Like the next three methods, this returns the
-        settings of the queue, and calls `on_change` in the transaction if a setting changes. These methods raise
+        Pausing a paused queue keeps its `paused_at` and its reason. Like the next three methods, this method returns
+        the settings of the queue, and calls `on_change` in the transaction if a setting changes. These methods raise
         QueueNotFound for a name that is not used by any task, setting, subscription, schedule, live worker or declared
         task, because the name may be mistyped. With `create`, such a queue is set up before its first task.
         """

@@ -1,4 +1,4 @@
-"""Take samples, which count each queue's tasks in each state. One worker takes them on behalf of all workers."""
+"""Take samples, which count each queue's tasks in each state. One worker takes the samples on behalf of all workers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Statistics on queues or tasks: the tasks that are now waiting, running or failed, and workers' counts for a period.
 
-Their cost does not grow with the backlog or the history: `live` counts up to a bound, and `metrics` sums the rows that
-workers write.
+The cost of the statistics does not grow with the backlog or the history: `live` counts up to a bound, and `metrics`
+sums the rows that workers write.
 """
 
 from __future__ import annotations

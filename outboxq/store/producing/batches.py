@@ -339,8 +339,8 @@ class Batches(Answering):
 
 
 def already_ended(batch: Batch) -> InvalidTransition:
-    """Return the error for an attempt to cancel a batch that has ended. It names the last `then` task, which can be
-    cancelled separately.
+    """Return the error for an attempt to cancel a batch that has ended. The error names the last `then` task, which can
+    be cancelled separately.
     """
     is_whole = batch.status is BatchStatus.COMPLETED
     how = "completed" if is_whole else "ended as Cancelled"

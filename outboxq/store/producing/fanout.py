@@ -44,12 +44,12 @@ from .enqueue import check
 _EMITS = frozenset({Feature.EMIT})
 _EMITS_KEYED = frozenset({Feature.EMIT, Feature.IDEMPOTENCY})
 MOST_SUBSCRIBERS = FAMILY
-"""Maximum number of subscribers to an event. Their tasks' ids count up from the event's id."""
+"""Maximum number of subscribers to an event. The ids of the subscribers' tasks count up from the event's id."""
 
 
 def emit(store: Transactions, event: NewEvent, *, using: object = None) -> Emitted:
     """Write a task for each subscriber to the event's topic, and a message for each relay to a broker. One statement
-    writes all of them or none.
+    writes all of these rows or none.
 
     The subscribers are read from `task_subscriptions`. If there are no subscribers, `event_unrouted` is recorded.
 
