@@ -36,7 +36,7 @@ class Bucket:
     @classmethod
     def of(cls, starts: int | None, seconds: float | None) -> Self | None:
         """Return the bucket for a rate limit; None if there is no limit, or if another program's SQL has written only
-        one of the two values.
+        one of the limit's two values.
         """
         return None if starts is None or seconds is None else cls(starts=starts, seconds=seconds)
 

@@ -567,8 +567,8 @@ def _of_queues(rule: Rule, found: Sequence[Statistics], sentence: str, *cures: C
 
 
 def _heaviest(found: Iterable[Statistics]) -> list[Statistics]:
-    """Return the queues, sorted by the number of due tasks multiplied by the age of the oldest task, then by number of
-    due tasks, then by name.
+    """Return the queues, sorted by the number of due tasks multiplied by the age of the oldest task, then by the number
+    of due tasks, then by name.
     """
     return sorted(found, key=lambda one: (-one.due * _due_for(one).total_seconds(), -one.due, one.queue))
 

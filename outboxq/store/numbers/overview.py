@@ -107,7 +107,7 @@ def overview(
     such tasks count as delayed.
 
     The call runs four statements on SQLite and six on PostgreSQL, one more if it needs the samples, and a few more if
-    tasks failed or are late, a retry storm is under way, or a worker was lost.
+    tasks failed or are late, if a retry storm is under way, or if a worker was lost.
     """
     wanted = None if problems_of is None else frozenset(problems_of)
     return store.run(partial(_read, store, limits or HealthLimits(), wanted, retries), using=using, begin=Begin.READ)
@@ -439,8 +439,8 @@ def _late_relays(g: Grammar) -> sa.Select[Any]:
 
 
 def _retried_often(g: Grammar) -> sa.Select[Any]:
-    """Select the tasks for which many recent attempts failed and will be repeated, with the number of these attempts
-    and the time of the last one.
+    """Select the tasks for which many recent attempts failed and will be repeated, each with the number of these
+    attempts and the time of the last one.
     """
     metric = tables.task_metrics.c
     total = sa.func.sum  # sums one column at a time, because two forged counts in one row could overflow
