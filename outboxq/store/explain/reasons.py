@@ -27,7 +27,7 @@ class Reason(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     CANCEL_REQUESTED = "cancel_requested", "asked to stop"
-    """The task is running and was asked to stop."""
+    """The task is running and has been asked to stop."""
     LEASE_ENDED = "lease_ended", "its lease has expired"
     """The lease has expired, and the task is about to be recovered."""
     WORKER_SILENT = "worker_silent", "its worker is silent"
