@@ -71,7 +71,7 @@ class RelayLook:
     is_mine: bool = True
     """False if the lease is lost, or if the relay was removed."""
     cursor: TailCursor = field(default_factory=TailCursor)
-    """The position up to which no message is missing. The next read continues from it."""
+    """The position up to which no message is missing. Pass it to the next `look`."""
     messages: Sequence[Row] = ()
     """The next messages, in id order. There are none while the relay is paused."""
     on_refused: OnRefused = OnRefused.HOLD
