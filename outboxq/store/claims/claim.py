@@ -72,7 +72,9 @@ class ClaimCursor:
         self.may_be_more = False
         """True if the last claim was full. The next claim then writes without first checking for due tasks."""
         self.turn = 0
-        """Number of claims of tasks with keys or limits so far. It determines which group of queues comes first."""
+        """Number of claims of tasks with keys or limits so far. This number determines which group of queues comes
+        first.
+        """
         self.brief_until = -math.inf
         """The time (`time.monotonic()`) until which a claim waits only briefly for a lock, because expired tasks of a
         batch blocked an earlier claim.

@@ -26,8 +26,8 @@ _SLACK = 1e-6
 class Bucket:
     """A rate limit as a token bucket that holds `starts` tokens and refills in `seconds`.
 
-    A `full_at` more than two periods from now is ignored, because it was written before the clock was set back.
-    Otherwise, no task could start until the clock reached that time again.
+    A `full_at` more than two periods from now is ignored, because it was written before the clock was set back. If this
+    value were used, no task could start until the clock reached that time again.
     """
 
     starts: int

@@ -121,7 +121,7 @@ def health(
     using: object = None,
 ) -> list[Problem]:
     """Return the current problems, most urgent first; empty if there are none. Problems are sorted by the number of
-    tasks that they hold up, multiplied by how long they have been held up. This reads the same data as `overview`.
+    tasks that they hold up, multiplied by how long they have been held up. The call reads the same data as `overview`.
 
     If `limits` is None, the default limits apply. With `queues`, only the rules about queues are evaluated, and only
     for these queues. Raises InvalidArgument for limits below 0.

@@ -133,11 +133,11 @@ def stats(
 ) -> list[Statistics]:
     """Return statistics for each queue or, with `by="task"`, for each task name in each queue, sorted by these names.
 
-    `queues` restricts the result to these queues, whether or not they have tasks. Otherwise, it contains every queue
-    that has waiting or running tasks, dead letters, or counts in the `window` (a timedelta or seconds), or that is
-    paused. At most 10,000 due and 10,000 delayed tasks per queue and priority are counted (with `by="task"`, 1,000 of
-    each). If there are more, fields such as `due_at_least` are True, and `sample` has the last full count. The numbers
-    for the window are up to ten seconds old, because workers write their counts every ten seconds.
+    `queues` restricts the result to these queues, whether or not they have tasks. Without `queues`, the result contains
+    every queue that has waiting or running tasks, dead letters, or counts in the `window` (a timedelta or seconds), or
+    that is paused. At most 10,000 due and 10,000 delayed tasks per queue and priority are counted (with `by="task"`,
+    1,000 of each). If there are more, fields such as `due_at_least` are True, and `sample` has the last full count. The
+    numbers for the window are up to ten seconds old, because workers write their counts every ten seconds.
     """
     since = metrics.window_of(window)
     if by not in get_args(By):
