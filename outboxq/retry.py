@@ -2,8 +2,8 @@
 attempt follows a failure.
 
 tenacity itself repeats a call within one process and sleeps in between. In outboxq, the time of the next attempt is
-stored in the task's row, and that attempt may run on another machine. Therefore only tenacity's *objects* are used,
-with a ``RetryCallState`` that is built from the row.
+stored in the task's row, and that attempt may run on another machine. Therefore, the policy uses only tenacity's
+*objects*, with a ``RetryCallState`` that is built from the row.
 """
 
 from __future__ import annotations

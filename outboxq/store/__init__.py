@@ -162,7 +162,7 @@ class Store(Answering, Claiming):
     Each method runs in its own transaction (READ COMMITTED on PostgreSQL, BEGIN IMMEDIATE on SQLite). After a temporary
     error, such as a deadlock, a lost connection or a busy database, the transaction is retried from the start for up to
     5 seconds (``Outbox(outage_timeout=…)``), or for up to 30 seconds in a handler. With ``using=``, a method runs in
-    the transaction that ``using`` specifies. It then neither commits nor retries.
+    the transaction that ``using`` specifies. The method then neither commits nor retries.
     """
 
     _noun = "the store"

@@ -52,7 +52,7 @@ class Actions:
         """Make a change and record it in one transaction, and return what `change` returns.
 
         `change` is called with the open transaction, which it passes on as `using` to the store's methods. `number`
-        returns the number of changes to record. If that is 0, nothing is recorded. `replaced` returns the former
+        returns the number of changes to record. If this number is 0, nothing is recorded. `replaced` returns the former
         values, which are added to the record's details. If `change` raises an error, nothing is written.
         """
 

@@ -49,7 +49,7 @@ def positive(limit: int, name: str = "limit") -> int:
 
 
 def identifier(given: object) -> UUID:
-    """Return the UUID for an id that was given as a UUID or as text. Raises InvalidArgument for anything else."""
+    """Return the UUID for an id, given as a UUID or text. Raises InvalidArgument for anything else."""
     if isinstance(given, UUID):
         return given
     try:
@@ -59,9 +59,7 @@ def identifier(given: object) -> UUID:
 
 
 def status_of(given: TaskStatus | str | None) -> TaskStatus | None:
-    """Return the TaskStatus for a status that was given as a TaskStatus or as text. Raises InvalidArgument for anything
-    else.
-    """
+    """Return the TaskStatus for a status, given as a TaskStatus or text. Raises InvalidArgument for anything else."""
     if given in tuple(Waiting):
         raise InvalidArgument(
             f"{str(given)!r} is a state of Ready tasks; write status={TaskStatus.READY.value!r}, waiting={str(given)!r}"
@@ -70,8 +68,8 @@ def status_of(given: TaskStatus | str | None) -> TaskStatus | None:
 
 
 def state_of(given: Waiting | str | None) -> Waiting | None:
-    """Return the Waiting value for a Ready task's state that was given as a Waiting or as text. Raises InvalidArgument
-    for anything else.
+    """Return the Waiting value for a Ready task's state, given as a Waiting or text. Raises InvalidArgument for
+    anything else.
     """
     return None if given is None else choice(Waiting, given, "waiting")
 

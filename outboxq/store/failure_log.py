@@ -21,7 +21,7 @@ _DATABASE = {"sqlalchemy", "psycopg", "psycopg_pool", "sqlite3"}
 
 class FailureLog:
     """Logs each kind of error immediately and then once a minute, even if the error comes and goes. Any thread may use
-    it.
+    a FailureLog.
     """
 
     def __init__(

@@ -111,7 +111,7 @@ def set_aside(store: Transactions, search: Search, worker_id: UUID) -> int:
 
 def perhaps_the_row(store: Transactions, error: Exception) -> bool:
     """Return whether a row may have caused the error. Only a successful claim of another row, or `is_bad_value`, proves
-    that it did.
+    this.
     """
     own = isinstance(error, IntegrityError | ValueError | TypeError | OverflowError | AttributeError)
     return own or store.dialect.is_bad_value(error)
@@ -148,7 +148,7 @@ def _cancel_or_put_off(store: Transactions, entries: Sequence[tuple[int]], worke
 
 def _broken_among(store: Transactions, entries: Sequence[int], worker_id: UUID) -> tuple[list[Broken], bool]:
     """Return the entries that cannot be claimed, and whether any other entry can be claimed. Skipped entries are
-    ignored. An error that the entries did not cause is raised.
+    ignored. An error that the entries did not cause is raised again.
     """
     try:
         return [], _claims_any(store, entries, worker_id)

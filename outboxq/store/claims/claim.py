@@ -64,15 +64,17 @@ class ClaimCursor:
         self.others_are_many = False
         """True if the last claim from queues with keys or limits did not read all of them."""
         self.plain_turns = Turns()
-        """The turns in which tasks without a key come first. Until the next turn, these tasks come last if there are
-        many other queues, because a claim from many queues takes a long time to find out that there are no such tasks.
+        """The turns in which tasks without a key come first. Until the next turn, tasks without a key come last if
+        there are many other queues, because a claim from many queues takes a long time to find out that there are none.
         """
         self.others_after = ""
         """The queue with keys or limits after which the next claim begins; "" if the last claim read all of them."""
         self.may_be_more = False
         """True if the last claim was full. The next claim then writes without first checking for due tasks."""
         self.turn = 0
-        """Number of claims of tasks with keys or limits so far. It determines which group of queues comes first."""
+        """Number of claims of tasks with keys or limits so far. This number determines which group of queues comes
+        first.
+        """
         self.brief_until = -math.inf
         """The time (`time.monotonic()`) until which a claim waits only briefly for a lock, because expired tasks of a
         batch blocked an earlier claim.
@@ -115,14 +117,14 @@ class Claiming(Transactions):
 
         If a long transaction keeps many dead rows from being vacuumed, a claim may skip a task that becomes claimable
         more than a second after its due time, such as one that is committed late. The task is skipped for a second, or
-        for up to ten seconds if these rows take a long time to read. On PostgreSQL, if more than 64 queues have tasks
-        without a key, a new task may also be skipped for up to ten seconds while claims are full. If a claim finds no
-        task without a key, and more than 16 queues have keys or limits, tasks without a key may come last for up to ten
-        seconds.
+        for up to ten seconds if the dead rows take a long time to read. On PostgreSQL, if more than 64 queues have
+        tasks without a key, a new task may also be skipped for up to ten seconds while claims are full. If a claim
+        finds no task without a key, and more than 16 queues have keys or limits, tasks without a key may come last for
+        up to ten seconds.
 
         `queues=None` means all queues. `topics` restricts the claim to tasks with these topics, which may be exact or
         patterns (``order.*``); None means all tasks. `lease` overrides the lease length that each task sets. `cursor`
-        holds the hints from the claimer's last claims from the same queues and topics; None means the store's own
+        contains the hints from the claimer's last claims from the same queues and topics; None means the store's own
         cursor for these queues and topics.
 
         With `says_begin`, the claimer calls `begin` before it runs the handler of a suspect task, which is a task that was
@@ -167,7 +169,7 @@ class _Call:
     topics: Sequence[str] | None
     options: dict[str, Any]
     scope: dict[str, Any] | None = None
-    """The parameters that name the queues and the topics, packed at first use."""
+    """The parameters that name the queues and the topics, which are packed when they are first used."""
 
     def claim(self, using: object) -> list[Row]:
         """Claim in the caller's transaction, in a separate one or, on PostgreSQL, in a separate one for each part.
@@ -188,7 +190,7 @@ class _Call:
 
     def _parts(self, target: Target | None) -> list[Row]:
         """Run the parts in this transaction or, if `target` is None, each part in its own. The part that had to wait
-        last time goes first.
+        last time runs first.
         """
         cursor = self.cursor
         found: list[Row] = []
@@ -348,8 +350,8 @@ class _Call:
         self.cursor.floors.read(rows, seconds)
 
     def _others(self, target: Target, limit: int) -> tuple[list[Row], bool]:
-        """Claim tasks with a key and tasks from limited queues. Reads a few queues at once, and more queues if these
-        have too few tasks.
+        """Claim tasks with a key and tasks from limited queues. Reads a few queues at once, and then more queues if
+        these have too few tasks.
         """
         cursor = self.cursor
         values = self._values(target) | cursor.floors.parameters(target, self.queues, at_front=None)

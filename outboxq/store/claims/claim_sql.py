@@ -82,9 +82,8 @@ def claim(g: Grammar, take: Step, *, given: Columns | None = None) -> Transition
     """Claim the entries that `take` deletes and returns (`taken()`). Each Ready execution starts, or expires if it is
     too late to start.
 
-    An expired task is Cancelled and returned without a lease token. A stale entry, whose execution has ended, is
-    running or was pruned, is also returned without a lease token: `take` has deleted the entry, and nothing else
-    changes.
+    An expired task is Cancelled and returned without a lease token. A stale entry (its execution has ended, is running
+    or was pruned) is also returned without a lease token: `take` has deleted the entry, and nothing else changes.
     """
     return Transition(
         given=given or {},

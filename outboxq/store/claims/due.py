@@ -84,7 +84,9 @@ def look_ahead(
 def look_with_schedules(
     store: Transactions, target: Target, queues: Sequence[str] | None, *, until: datetime
 ) -> Look | None:
-    """Return the same answer as `look_ahead`, read by one statement; None if ticks must first be planted up to `until`."""
+    """Return the same answer as `look_ahead`, but read it with one statement; None if ticks must first be planted up to
+    `until`.
+    """
     values = store.values(target, until=until) | store.scope(target, queues, None)
     found = answer(target, WITH_SCHEDULES[queues is not None], values)
     if found["is_unplanted"]:

@@ -66,7 +66,9 @@ class Beat:
 
 
 class Finishes(Protocol):
-    """A store whose `finish` these functions call. A subclass that overrides `finish` sees every end."""
+    """A store whose `finish` these functions call. If a subclass overrides `finish`, its method is called for every
+    end.
+    """
 
     def finish(self, outcomes: Sequence[Outcome], *, using: object = None) -> frozenset[UUID]: ...
 
@@ -105,7 +107,7 @@ def finish(
 
     Returns the ids of the lost claims, for which nothing was written. Unless `durable` is true, PostgreSQL answers
     before the commit is on disk. A crash of the server, but not of this process, may then undo the most recent ends,
-    and these tasks run again when their leases expire. SQLite behaves in the same way on a worker's own connections. If
+    and the tasks run again when their leases expire. SQLite behaves in the same way on a worker's own connections. If
     `waits` is False and another session keeps a row locked for more than two seconds, the call raises an error that
     `is_locked_out` recognizes, and the transaction is not retried.
     """

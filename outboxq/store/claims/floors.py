@@ -81,9 +81,9 @@ class Floors:
         self, target: Target, queues: Collection[str] | None, *, at_front: bool | None, least: int | None = None
     ) -> dict[str, Any]:
         """Return the parameters of a statement on these queues; None means all queues. If `at_front` is True, the
-        statement also reads the dead entries of the pairs. If it is None, the statement reads only the dead entries of
-        limited queues whose next claim reads them. With `least`, the statement reads only the pairs with this priority
-        or a higher one, in the given queues.
+        statement also reads the dead entries of the pairs. If `at_front` is None, the statement reads only the dead
+        entries of limited queues whose next claim reads them. With `least`, the statement reads only the pairs with
+        this priority or a higher one, in the given queues.
         """
         of_queues: dict[str, dict[int, datetime]] = {}
         if least is not None and queues is not None:

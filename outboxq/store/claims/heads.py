@@ -7,8 +7,8 @@ with the best heads. The due time of the last task that a claim took from a pair
 
 The heads affect only the order in which tasks are claimed. No statement takes a task whose priority is lower than that
 of a remaining head, and a claim that finds too few tasks reads the heads again. So no due task is missed. While claims
-are full, a new task waits for the next reading if its pair has no head, or has a later head. It waits for at most one
-second, or ten seconds if a reading takes a long time.
+are full, a new task waits for the next reading if its pair has no head, or has a later head. The task waits for at most
+one second, or for at most ten seconds if reading the heads takes a long time.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ _SLACK = 1e-6
 class Bucket:
     """A rate limit as a token bucket that holds `starts` tokens and refills in `seconds`.
 
-    A `full_at` more than two periods from now is ignored, because it was written before the clock was set back.
-    Otherwise, no task could start until the clock reached that time again.
+    A `full_at` more than two periods from now is ignored, because it was written before the clock was set back. If this
+    value were used, no task could start until the clock reached that time again.
     """
 
     starts: int
@@ -36,7 +36,7 @@ class Bucket:
     @classmethod
     def of(cls, starts: int | None, seconds: float | None) -> Self | None:
         """Return the bucket for a rate limit; None if there is no limit, or if another program's SQL has written only
-        one of the two values.
+        one of the limit's two values.
         """
         return None if starts is None or seconds is None else cls(starts=starts, seconds=seconds)
 
@@ -91,7 +91,7 @@ class _Place:
     key: str
     is_concurrency: bool
     free: int
-    """Number of tasks that it may start."""
+    """Number of tasks that the key may start."""
     full_at: datetime | None
     entries: list[tuple[int, datetime]] = field(default_factory=list)
     """The ids and due times of the entries that may start, in order. Only the head of a partition key is claimed."""
@@ -104,7 +104,7 @@ class KeyLimitClaims:
 
     def __init__(self) -> None:
         self._cursors: dict[str, str] = {}
-        """The last key served in each queue. The next claim begins after it."""
+        """The last key served in each queue. The next claim begins after this key."""
 
     def claim(
         self, target: Target, values: dict[str, Any], key_limits: KeyLimits, now: datetime, limit: int, *, fair: bool

@@ -4,8 +4,8 @@ For a queue without settings, one lookup in a small table is enough. A claim fro
 queue's settings. So no other claim starts a task of the queue, and the counts are exact until the commit. A claim that
 finds the row locked skips the queue.
 
-A running task occupies its key as long as it has a lease. So the key is freed when the task ends, or when the task is
-recovered after a crash. The used part of a key's rate is stored in a row of `key_rates`, a token bucket like the
+A running task occupies its key for as long as it has a lease. So the key is freed when the task ends, or when the task
+is recovered after a crash. The used part of a key's rate is stored in a row of `key_rates`, a token bucket like the
 queue's.
 
 Two statements search for tasks whose keys have limits. Both skip keys that are not allowed to start a task:
@@ -331,8 +331,8 @@ def _states(
 
 
 def _blocked(full_at: Any, queues: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return a condition that tests whether a key whose bucket is full again at `full_at` has to wait before it starts
-    a task; NULL if there is no rate limit.
+    """Return a condition that tests whether a key whose bucket is full again at `full_at` must wait before its next
+    task starts; NULL if there is no rate limit.
 
     A `full_at` more than two periods from now is ignored, because it was written before the clock was set back.
     """

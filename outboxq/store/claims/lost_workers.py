@@ -75,8 +75,9 @@ def recover_lost(store: Transactions, task_id: AnyId, *, reason: str = "", using
     expired.
 
     The worker is fenced: if it was only frozen, it cannot write the task's outcome. The recovery counts in the same way
-    as a recovery after an expired lease, so the task may become a dead letter. Raises TaskNotFound; InvalidTransition
-    if the task is not Running, if its worker was seen recently, or if the worker extends the lease in the meantime.
+    as a recovery after an expired lease, so the task may become a dead letter. Raises TaskNotFound, and
+    InvalidTransition if the task is not Running, if its worker was seen recently, or if the worker extends the lease in
+    the meantime.
     """
     task_id = identifier(task_id)
 
@@ -139,8 +140,8 @@ def recover_all_lost(
 
     Up to 500 tasks are recovered at a time, each time in a separate transaction (with `using`, always in the caller's
     transaction). Each time, `on_change` is called in the transaction with the number of recovered tasks, unless none
-    was recovered. Tasks that another session has locked are left out. Raises WorkerNotFound; InvalidTransition if the
-    worker was seen recently.
+    was recovered. Tasks that another session has locked are left out. Raises WorkerNotFound, and InvalidTransition if
+    the worker was seen recently.
     """
     worker_id, recovered, after = identifier(worker_id), Counter[TaskStatus](), _FIRST
 

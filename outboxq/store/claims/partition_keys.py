@@ -3,15 +3,15 @@
 A claim consists of two statements in one transaction:
 
 1. `acquire` scans the keys through the index, with one probe for each key, starting where the last claim ended. To
-   acquire a key whose head is due, it inserts a row into `partition_claims`. The primary key of that table gives each
-   key to one worker.
+   acquire a key whose head is due, the statement inserts a row into `partition_claims`. The primary key of that table
+   gives each key to one worker.
 2. `claim_heads` claims the head of each acquired key *in a snapshot that is newer than the first statement's*. The
    worker that held the key before has ended its task by then, and an entry that it put back is visible. If one
    statement did both, two workers could see different heads of a key, lock different rows, and run both tasks.
 
-The scan reads a limited number of keys. Beyond these keys, `acquire_due` finds the keys whose entries have been due the
-longest, and `acquire_recent` finds the keys that changed last. A later scan finds the keys that neither of these
-functions finds.
+The scan reads a limited number of keys. Among the other keys, `acquire_due` finds those whose entries have been due the
+longest, and `acquire_recent` finds those that changed last. A later scan finds the keys that neither of these functions
+finds.
 
 The head of a key is its first entry by priority, then by position. Only the head has to be due and to have a topic that
 this worker handles. So a delayed, retried or unwanted head blocks only its own key. The key's row is deleted in the
@@ -69,8 +69,8 @@ class KeyTurns:
         """Claim the heads of up to `limit` keys.
 
         With `fair`, the queues take turns, and so do the keys in each. Otherwise, the keys whose tasks have been due
-        longest come first. If many keys cannot be acquired, the claim tries both orders, and also the keys that changed
-        last.
+        longest come first. If many keys cannot be acquired, the claim scans in both orders, and also tries the keys
+        that changed last.
         """
         if limit < 1:
             return []

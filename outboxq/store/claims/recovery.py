@@ -53,7 +53,7 @@ _Given: TypeAlias = tuple[object, ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recovered:
-    """A task that was recovered from a dead worker. It is Ready again, or has ended."""
+    """A task that was recovered from a dead worker. The task is Ready again, or has ended."""
 
     id: UUID
     pipeline_execution_id: UUID
@@ -128,9 +128,9 @@ def recover(
     """Recover up to `limit` tasks whose leases have expired, and write `task_reset`, or `task_abandoned` after
     `max_recoveries` recoveries in a row.
 
-    Every worker calls this function. It skips rows that another session has locked, and tasks that would end while
-    their batch's row is locked. It reads only leases, never the registry of workers. With `leases`, the call recovers
-    only these leases, and skips any that has changed since it was read. If the transaction cannot begin within
+    Every worker calls this function. The function skips rows that another session has locked, and tasks that would end
+    while their batch's row is locked. It reads only leases, never the registry of workers. With `leases`, the call
+    recovers only these leases, and skips any that has changed since it was read. If the transaction cannot begin within
     `patience`, the call recovers nothing, because other sessions also had to wait, and their heartbeats come first.
     """
     positive(limit)
@@ -174,7 +174,7 @@ def recover_in(store: Transactions, target: Target, leases: Sequence[Lease], *, 
 
 
 def was_recovered(target: Target, lease: Lease, found: Recovered) -> bool:
-    """Return whether this recovery was committed, in case its answer was lost with the connection."""
+    """Return whether this recovery was committed, in case the database's answer was lost with the connection."""
     claim = {"task_id": lease.id, "lease_token": lease.lease_token, "worker_id": lease.worker_id}
     return [row["event_type"] for row in target.run(tasks.ended_by, claim)] == [_RECOVERED_AS[found.status]]
 
@@ -242,7 +242,7 @@ def due_again(store: Transactions, until: datetime | None = None) -> int:
 
 
 SEEN: Columns = {**HELD, "worker_id": sa.Uuid(), "lease_expires_at": Instant}
-"""A lease as an earlier statement read it."""
+"""A lease, as read by an earlier statement."""
 READ_LEASE = (
     task_leases.c.task_execution_id.label("id"),
     task_leases.c.lease_token,
@@ -288,8 +288,8 @@ def expired(g: Grammar) -> sa.Select[Any]:
 
 
 def outlasting(g: Grammar) -> sa.Select[Any]:
-    """Select, with their lengths, the leases that end later than a lease that is extended now. They were written while
-    the clock was running fast.
+    """Select the leases that end later than a lease that is extended now, with their lengths. These leases were written
+    while the clock was running fast.
     """
     lease, event = task_leases.c, execution_events.c
     most = number(LONGEST.total_seconds())
@@ -327,8 +327,8 @@ def select_due_again(g: Grammar) -> Transition:
     """Replace up to :limit entries after :after with due ones, if their due times come from a clock that was running
     fast or was set back.
 
-    These are the entries that were due by :until, the time before the clock was set back, and the entries that were
-    written while the clock was ahead. The delay of a retry, a snooze or a release starts over. Returns the replaced
+    These are the entries that were written while the clock was ahead, and the entries that were due by :until, the time
+    before the clock was set back. The delay of a retry, a snooze or a release starts over. Returns the replaced
     entries. Each task keeps its position among the tasks with its key. Entries written since the clock was set back are
     not changed.
     """
@@ -358,7 +358,7 @@ def _written_ahead(g: Grammar) -> sa.ColumnElement[bool]:
     time follows from that clock.
 
     The due time follows from the clock if the entry was due immediately, or if an attempt wrote the entry. The due time
-    of a task that was enqueued for later may be a date from a user, so it is kept.
+    of a task that was enqueued for later may have been chosen by a user, so it is kept.
     """
     entry, execution = task_outbox.c, task_executions.c
     has_begun = sa.select(execution.id).where(
@@ -374,11 +374,11 @@ def _written_ahead(g: Grammar) -> sa.ColumnElement[bool]:
 def _recovery(g: Grammar, expired: Step, *, given: Columns | None = None) -> Transition:
     """Recover the tasks of the leases that `expired` selects and locks.
 
-    The task returns to the outbox or ends: Cancelled if that was requested, Failed (abandoned) after :max_recoveries
-    recoveries. A claim whose handler had not begun does not count, because a suspect task that is waiting its turn must
-    not reach the limit because of another task's failures. A lease whose task is not Running under it was left behind
-    by mistake, so the lease is deleted and the task is not changed. A locked task keeps its lease for the next
-    recovery, so that one stuck transaction does not delay other tasks.
+    The task returns to the outbox or ends: Cancelled if that was requested, or Failed (abandoned) after :max_recoveries
+    recoveries. A claim whose handler had not begun does not count. Otherwise, a suspect task that is waiting its turn
+    could reach the limit because of another task's failures. If a lease's task is not Running under that lease, the
+    lease was left behind by mistake. The lease is then deleted, and the task is not changed. A locked task keeps its
+    lease for the next recovery, so that one stuck transaction does not delay other tasks.
     """
     return Transition(
         given=given or {},
@@ -402,7 +402,7 @@ def _expired(g: Grammar) -> sa.Select[Any]:
 
 
 def _seen(g: Grammar, r: Relations) -> sa.Select[Any]:
-    """Select the leases that were not extended, ended or claimed again since they were read, in id order."""
+    """Select the leases that have not been extended, ended or claimed again since they were read, in id order."""
     lease, given = task_leases.c, r["given"].c
     return (
         sa.select(lease.task_execution_id.label("id"))

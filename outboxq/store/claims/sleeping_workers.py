@@ -48,20 +48,20 @@ the same queue. If a limit holds back tasks that these calls announced, the answ
 next task may start, and the workers check at that time.
 
 No task is lost when calls are forgotten. The server delivers notifications in commit order, which is the same for all
-sessions, and only when the transaction is visible. So each task of a forgotten call was committed before the check,
-which began after the last of these calls had been received. The check did not find the task due, and a check by the
-worker that forgets the call would not have found it due either. Calls that the answering worker did not receive before
-its check come after the call that the answer names, and are not forgotten. A check that began at the worker's floors
-does not answer for others. A worker that takes only some topics does not answer for others either. A worker's own check
-answers all calls that the worker received before the check.
+sessions. It delivers a notification only when the notifying transaction is visible. So each task of a forgotten call
+was committed before the check, which began after the last of these calls had been received. The check did not find the
+task due, and a check by the worker that forgets the call would not have found it due either. Calls that the answering
+worker did not receive before its check come after the call that the answer names, and are not forgotten. A check that
+began at the worker's floors does not answer for others. A worker that takes only some topics does not answer for others
+either. A worker's own check answers all calls that the worker received before the check.
 
 A worker with topics may refuse a task. So it is not called by name, but tries to claim tasks at each notification.
 Every worker is called when a queue is resumed, when a key is freed, and when a transaction cannot see the sleepers. The
 trigger also calls every worker if the tables have been moved.
 
-Every sleeper receives the due time of a delayed task, so it does not need a statement to learn that time. When the task
-is due, the sleepers check one after the other, 10 ms apart, and claim the task if it is still there. They check in id
-order, beginning with a different worker each time (`Place`).
+Every sleeper receives the due time of a delayed task, so no sleeper needs to run a statement to learn that time. When
+the task is due, the sleepers check one after the other, 10 ms apart, and claim the task if it is still there. They
+check in id order, beginning with a different worker each time (`Place`).
 """
 
 from __future__ import annotations
@@ -121,10 +121,10 @@ class Place:
 
     def share(self, occasion: int) -> float:
         """Return the fraction of a given time for which this worker waits before it checks for due tasks, in case
-        another worker's check makes its own unnecessary.
+        another worker's check makes this one unnecessary.
 
-        The first turns are far apart. So even a late answer from one of these workers reaches most of the others in
-        time.
+        The waiting times of the first turns are far apart. So even a late answer from one of these workers reaches most
+        of the others in time.
         """
         return math.log1p(self.turn(occasion)) / math.log1p(self.others) if self.others else 0.0
 
@@ -180,9 +180,9 @@ class SleepingWorkers:
     ) -> Seen:
         """Return, as of one snapshot, whether a task is due and whether all transactions before the horizon have ended.
 
-        A check that does not read the entries before the worker's `floors` does not prove that none of them is due. The
-        `seconds` in its answer are at most the time until the next check that reads these entries, which follows within
-        `floors._LONGEST`.
+        A check that does not read the entries before the worker's `floors` does not prove that none of these entries is
+        due. The `seconds` in its answer are at most the time until the next check that reads these entries, which
+        follows within `floors._LONGEST`.
         """
         floors = floors or Floors()
         at_front, began = floors.looks_from_front(), time.monotonic()
@@ -292,8 +292,8 @@ def _announce(g: Grammar, *, given: bool) -> sa.Insert:
 
 
 def horizon(_: Grammar) -> sa.Select[Any]:
-    """Select a number below the id of every transaction that begins from now on, but not below the id of any that has already
-    written.
+    """Select a number below the id of every transaction that begins from now on, but not below the id of any
+    transaction that has already written.
     """
     return sa.select(sa.cast(sa.cast(sa.func.pg_current_xact_id(), sa.Text), sa.BigInteger).label("horizon"))
 

@@ -154,7 +154,9 @@ def unit(store: Transactions, *, using: object = None) -> Iterator[Unit]:
 
 
 class Abandonment:
-    """Rolls back one handler's transaction from another thread, at most once, and never after it has ended."""
+    """Rolls back one handler's transaction from another thread, at most once, and never after the transaction has
+    ended.
+    """
 
     def __init__(self, dialect: Dialect, raw: Any) -> None:
         """`raw` is the driver's connection."""

@@ -40,7 +40,8 @@ class UnknownRun:
 
 
 def unknown_runs(store: Transactions, claims: Sequence[Claim], *, using: object = None) -> Mapping[UUID, UnknownRun]:
-    """Return, by task id, the series of releases as unknown that led up to each claim.
+    """Return, keyed by task id, the series of releases that preceded each claim: releases by workers that did not know
+    the task.
 
     The releases may have been made by any worker. Every event other than a claim ends the series.
     """
@@ -149,8 +150,8 @@ def releases(g: Grammar) -> sa.Select[Any]:
 
 
 def delayed(g: Grammar) -> sa.Select[Any]:
-    """Select a page of the delayed outbox entries after the id :after, and whether each has been waiting since a
-    release as unknown.
+    """Select a page of the delayed outbox entries after the id :after, and whether each has been waiting since a worker
+    released its task as unknown.
     """
     entry = task_outbox.c
     page = (

@@ -68,7 +68,7 @@ class WorkerOrders:
         return self._store.run(work, using=using)
 
     def ask_for_stacks(self, worker_id: UUID, *, using: object = None) -> None:
-        """Ask a worker for the stacks of its threads. It answers with its next report.
+        """Ask a worker for the stacks of its threads. The worker answers with its next report.
 
         Raises WorkerNotFound, and InvalidTransition for a worker that has ended.
         """
@@ -93,8 +93,8 @@ class WorkerOrders:
 
     def find(self, name: str, *, using: object = None) -> UUID:
         """Return the id of the worker with this id or label. Among workers with the same label, those that have ended
-        do not count. Otherwise, `name` may be the process id of one worker, its host and process id (``web-1:4711``),
-        with or without the domain, or the first eight or more hex digits of its id.
+        do not count. If `name` is neither an id nor a label, it may be a worker's process id, its host and process id
+        (``web-1:4711``, with or without the domain), or the first eight or more hex digits of its id.
 
         Raises WorkerNotFound, and InvalidArgument if several workers match.
         """

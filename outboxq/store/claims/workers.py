@@ -84,9 +84,10 @@ class LiveWorker:
     does not know whether it can.
     """
     failing_since: datetime | None = None
-    """The time of the first of these consecutive failures, by the worker's clock."""
+    """The time of the first failure in the current series, by the worker's clock."""
     stacks_asked_at: datetime | None = None
-    """Time at which a person asked for the stacks of its threads; None if no request is waiting for an answer."""
+    """Time at which a person asked for the stacks of the worker's threads; None if no request is waiting for an answer.
+    """
     stacks_at: datetime | None = None
     """Time of the stacks in the worker's last answer; see `Store.worker_orders.stacks`."""
 
@@ -121,7 +122,7 @@ class RecoveredTask:
 
     task_id: UUID
     task_name: str | None
-    """Name of the task; None if the task was pruned. The same applies to the next field."""
+    """Name of the task; None if the task was pruned, in which case `status` is also None."""
     status: TaskStatus | None
     """Current status."""
     event_type: EventType
@@ -129,8 +130,8 @@ class RecoveredTask:
     """
     at: datetime
     reason: str | None = None
-    """The reason and the name of the person who recovered it; None if another worker recovered it, or if neither is
-    known.
+    """The reason for the recovery, and the name of the person who recovered the task; None if another worker recovered
+    it, or if neither the reason nor the name is known.
     """
 
 
@@ -255,8 +256,8 @@ class Workers(Answering):
         return self._store.run(lambda target: worker(target, worker_id), using=using, begin=Begin.READ)
 
     def silence(self, worker_id: UUID, *, using: object = None) -> timedelta | None:
-        """Return the time since a worker was last seen if it counts as dead; None for a live worker, and for one that
-        is not registered. The time is negative if the clock has been set back since the worker was last seen.
+        """Return how long ago a worker that counts as dead was last seen; None for a live or unregistered worker. The
+        time is negative if the clock has been set back since the worker was last seen.
         """
         identifier(worker_id)
 

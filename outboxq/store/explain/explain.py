@@ -108,10 +108,10 @@ def explain(store: Transactions, task_id: AnyId, *, using: object = None) -> Exp
     """Return why the task is not running, or what it is doing. If there are several reasons, the one to deal with first
     is returned.
 
-    The task may also be one that is not enqueued yet because it follows a batch or another task in a chain. For the id
-    of an event, which is `Emitted.pipeline_execution_id`, the answer says why the event's relays have not published the
-    event. The answer is read from one snapshot, unless `using` is a connection with a weaker isolation level. Raises
-    TaskNotFound.
+    The task may also be one that has not been enqueued yet because it follows a batch or another task in a chain. For
+    the id of an event, which is `Emitted.pipeline_execution_id`, the answer says why the event's relays have not
+    published the event. The answer is read from one snapshot, unless `using` is a connection with a weaker isolation
+    level. Raises TaskNotFound.
     """
     task_id = identifier(task_id)
 
@@ -343,7 +343,7 @@ def _batch_that_waits(target: Target, task: TaskExecution) -> Batch | None:
 
 
 def _explanation_of_link(target: Target, task_id: UUID) -> Explanation | None:
-    """Return why this task, which has no row, is not enqueued; None if it does not follow a batch."""
+    """Return why this task, which has no row, has not been enqueued; None if it does not follow a batch."""
     link = link_of(task_id)
     found = None if link is None else _batch(target, link.batch_id)
     return None if found is None or task_id not in found.then_ids[found.stage :] else _of_link(target, found, task_id)

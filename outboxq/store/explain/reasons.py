@@ -27,14 +27,14 @@ class Reason(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     CANCEL_REQUESTED = "cancel_requested", "asked to stop"
-    """The task is running and was asked to stop."""
+    """The task is running and has been asked to stop."""
     LEASE_ENDED = "lease_ended", "its lease has expired"
     """The lease has expired, and the task is about to be recovered."""
     WORKER_SILENT = "worker_silent", "its worker is silent"
     """The worker may be dead, but the lease has not expired."""
     RUNNING = "running"
     NOT_ENQUEUED = "not_enqueued", "not enqueued"
-    """The task follows a batch or another task in a chain, and is not enqueued yet, or never will be."""
+    """The task follows a batch or another task in a chain, and has not been enqueued yet, or never will be."""
     EXPIRED = "expired"
     RETRY_LATER = "retry_later", "waiting for its retry"
     DELAYED = "delayed"
@@ -140,7 +140,7 @@ def of_lost(task_id: UUID) -> tuple[Cure, ...]:
 
 
 def of_other(task_id: UUID) -> tuple[Cure, ...]:
-    """Return the command that explains the task that comes first."""
+    """Return the command that explains the task that must finish first."""
     return cure_of("see why it has not finished", "task", "explain", task_id)
 
 

@@ -33,8 +33,8 @@ from .reasons import (
 )
 
 _OVERDUE = 0.6
-"""The fraction of a lease's length within which a live worker extends the lease. A worker extends a lease after a third
-of its length, and no later than after half of its length.
+"""The fraction of a lease's length within which a live worker extends the lease. A worker extends a lease when a third
+of its length has passed, and no later than halfway through it.
 """
 _NAMED = 3
 """The maximum number of workers that a sentence names."""
@@ -44,7 +44,7 @@ _PRESENCE_DUE = timedelta(seconds=45)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
-    """Facts for the rules, about one task or many."""
+    """The facts about one or more tasks that the rules use."""
 
     now: datetime
     rows: Mapping[UUID, Row] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Facts:
 
 
 def why(task: TaskExecution, facts: Facts, progress: Progress | None = None) -> Explanation:
-    """Return the explanation of a Ready or Running task, from the first rule that applies.
+    """Return the explanation of a Ready or Running task, as given by the first rule that applies.
 
     `progress` is the handler's last report, which the sentence mentions.
     """

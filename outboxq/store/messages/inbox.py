@@ -128,7 +128,7 @@ MESSAGES: Columns = {"consumer": sa.Text(), "source": sa.Text(), "message_id": s
 
 
 def accept(g: Grammar) -> Transition:
-    """Write the message unless the consumer has it. Returns a row if it was written.
+    """Write the message unless the consumer already has it. Returns a row if the message was written.
 
     ON CONFLICT DO NOTHING waits for a concurrent acceptance to commit or roll back. The statement does not return any
     columns, so that a consumer does not need the privilege to read other consumers' messages.

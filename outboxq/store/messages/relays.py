@@ -71,7 +71,7 @@ class RelayLook:
     is_mine: bool = True
     """False if the lease is lost, or if the relay was removed."""
     cursor: TailCursor = field(default_factory=TailCursor)
-    """The position up to which the messages are complete, for the next read."""
+    """The position up to which no message is missing. Pass it to the next `look`."""
     messages: Sequence[Row] = ()
     """The next messages, in id order. There are none while the relay is paused."""
     on_refused: OnRefused = OnRefused.HOLD
@@ -97,7 +97,7 @@ class RelayFailure:
     reason: str
     pause: timedelta
     is_partial: bool
-    """True if the broker confirmed other events at the same time, which shows that it is available."""
+    """True if the broker confirmed other events at the same time, which shows that the broker is available."""
 
 
 class Relays(Answering):
@@ -169,7 +169,7 @@ class Relays(Answering):
         self._change(sql.pause, name, using, on_change, reason=storable(reason, "reason"))
 
     def resume(self, name: str, *, on_change: OnChange | None = None, using: object = None) -> None:
-        """End a relay's pause, and also a pause after failures.
+        """End a relay's pause, whether requested by a person or caused by failures.
 
         `on_change` is called in the transaction if the relay was paused in either way. Raises RelayNotFound.
         """
@@ -221,7 +221,7 @@ class Relays(Answering):
             )
 
     def sleep(self, relay: str, worker_id: UUID, longest: timedelta) -> None:
-        """Ask for the worker to be notified of the relay's messages (PostgreSQL)."""
+        """Ask that the worker be notified of the relay's messages (PostgreSQL)."""
         values = {"relay": relay, "worker_id": worker_id, "pause_seconds": longest.total_seconds()}
         self._store.run_one(sql.sleep, begin=Begin.SINGLE_ASYNCHRONOUS, **values)
 
@@ -230,7 +230,7 @@ class Relays(Answering):
         self._store.run_one(sql.wake, begin=Begin.SINGLE_ASYNCHRONOUS, relay=relay, worker_id=worker_id)
 
     def look(self, lease: ShardLease, cursor: TailCursor, *, limit: int = AT_ONCE) -> RelayLook:
-        """Return the next messages in the shard. The top of this file explains when messages are complete."""
+        """Return the next messages in the shard. The module docstring explains up to which id a sender may read."""
 
         def work(target: Target) -> RelayLook:
             values = self._store.values(target, **_of(lease))
@@ -340,7 +340,9 @@ def _divide(target: Target, relay: str, shards: int) -> None:
 
 
 def _dead_letter(lease: ShardLease, message: Row, options: TaskOptions) -> NewTask:
-    """Return the task that publishes a refused event when it is redriven. Its arguments contain the time of the emit."""
+    """Return the task that publishes a refused event after a redrive. The task's arguments contain the time of the
+    emit.
+    """
     return NewTask(
         id=uuid7(),
         pipeline_execution_id=message["event_id"],

@@ -59,7 +59,7 @@ _prefix = sa.literal_column(f"'{RELAY_PREFIX}'", sa.Text)
 TASK_OF_RELAY: sa.ColumnElement[str] = _prefix + _r.name
 """The name of a relay's task and queue, for a row of `relays`."""
 _refused = sa.literal_column("'outboxq.errors.EventRefused'", sa.Text)
-"""The exception that the dead letter of a refused event names."""
+"""The exception that is named in the dead letter of a refused event."""
 _MINE = sa.and_(_s.relay == _relay, _s.shard == _shard, _s.lease_token == _token, _s.worker_id == worker_id)
 """A condition that tests whether a shard is still leased to this worker under this token."""
 
@@ -154,7 +154,7 @@ def give_up(_: Grammar) -> Transition:
 
 
 def sleep(g: Grammar) -> sa.Update:
-    """Ask for this worker to be notified of :relay's messages for :pause_seconds."""
+    """Ask that this worker be notified of :relay's messages during the next :pause_seconds seconds."""
     mine = sa.update(relay_shards).where(_s.relay == _relay, _s.worker_id == worker_id)
     return mine.values(sleeps_until=g.later(g.now, _pause))
 
@@ -165,8 +165,8 @@ def wake(_: Grammar) -> sa.Update:
 
 
 def look(g: Grammar) -> sa.Select[Any]:
-    """Select the state of :relay, its highest message id, and the transactions that may still write lower ones. Selects
-    no row if the relay does not exist or the lease is lost.
+    """Select the state of :relay, its highest message id, and the transactions that may still write lower ids. Selects
+    no row if the relay does not exist or if the lease has been lost.
     """
     highest = sa.select(sa.func.max(_m.id)).where(_m.relay == _relay).scalar_subquery()
     micros = g.between(g.now, _r.next_try_at)
@@ -186,7 +186,8 @@ def _following(g: Grammar, *, holds: bool) -> sa.Select[Any]:
     lease.
 
     With `holds`, messages whose key waits for an event that the broker refused are left out. The event's task holds the
-    key while the task is Failed and, after a redrive, while it is running. In between, the task has an outbox entry.
+    key while the task is Failed and, after a redrive, while it is running. Between these two states, the task has an
+    outbox entry.
     """
     has_lease = sa.select(_s.shard).where(_MINE, _s.lease_expires_at > g.now).exists()
     conditions = [_m.relay == _relay, _m.slot % _shards == _shard, _m.id <= _settled, has_lease]
@@ -390,13 +391,13 @@ def select_held_keys(_: Grammar) -> sa.Select[Any]:
 
 
 def pause(g: Grammar) -> sa.Update:
-    """Pause :relay. Returns no row if it does not exist or is already paused."""
+    """Pause :relay. Returns no row if the relay does not exist or is already paused."""
     paused = sa.update(relays).where(_r.name == _relay, _r.paused_at.is_(None))
     return paused.values(paused_at=g.now, pause_reason=_reason).returning(_r.name)
 
 
 def resume(_: Grammar) -> sa.Update:
-    """Resume :relay, and end the pause after failures. Returns no row if it does not exist or is not paused."""
+    """Resume :relay, and end the pause after failures. Returns no row if the relay does not exist or is not paused."""
     resumed = sa.update(relays).where(_r.name == _relay, _r.paused_at.is_not(None) | _r.next_try_at.is_not(None))
     return resumed.values(paused_at=_NOTHING, pause_reason=_NOTHING, next_try_at=_NOTHING).returning(_r.name)
 

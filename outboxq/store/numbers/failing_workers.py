@@ -60,7 +60,7 @@ _CURE = "delete other files on that disk, or enlarge the disk; `outboxq prune` n
 
 def full_disks(store: Transactions, target: Target, failures: Iterable[str]) -> dict[str, str]:
     """Return, for each of these failures that is due to a full disk, a sentence about the disk and the cure. On
-    PostgreSQL, this runs one statement for each of them.
+    PostgreSQL, this runs one statement for each such failure.
     """
     return {one: f"{_place(store, target, one)} is full: {_CURE}" for one in {*failures} if _is_full(one)}
 

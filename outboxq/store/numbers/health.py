@@ -32,7 +32,7 @@ _TRANSACTIONS = 1_000_000
 transactions.
 """
 _LONG_AGO = timedelta(minutes=10)
-"""The age above which the last automatic vacuum counts as long ago. Autovacuum looks for work once a minute."""
+"""If the last automatic vacuum was longer ago than this, vacuum is behind. Autovacuum looks for work once a minute."""
 _LOG_LIMIT = 2 * LOG_KEPT
 _PRUNED_WITHIN = timedelta(days=32)
 """If the last prune was longer ago than this, nothing seems to delete old tasks. Tasks are usually deleted at least
@@ -222,7 +222,7 @@ def _storm(row: Row) -> str:
 
 def _oldest(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     """Yield one problem for the paused queues whose tasks have been due for too long, and one for the other late
-    queues. Queues without workers have their own problem.
+    queues. Queues without workers are reported as a separate problem.
     """
     for paused in (False, True):
         if not (found := [one for one in late_queues(facts, limits) if one.paused is paused]):
@@ -567,8 +567,8 @@ def _of_queues(rule: Rule, found: Sequence[Statistics], sentence: str, *cures: C
 
 
 def _heaviest(found: Iterable[Statistics]) -> list[Statistics]:
-    """Return the queues, sorted by the number of due tasks multiplied by the age of the oldest task, then by number of
-    due tasks, then by name.
+    """Return the queues, sorted by the number of due tasks multiplied by the age of the oldest task, then by the number
+    of due tasks, then by name.
     """
     return sorted(found, key=lambda one: (-one.due * _due_for(one).total_seconds(), -one.due, one.queue))
 

@@ -1,6 +1,6 @@
 """Let one worker at a time do a job on behalf of all workers, such as taking samples or rolling up metrics.
 
-A row of `maintenance_jobs` holds the time from which a job is due.
+A row of `maintenance_jobs` contains the time from which a job is due.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ def make(g: Grammar) -> sa.Insert:
 def take(g: Grammar) -> sa.Update:
     """Take the job if it is due, so that no other worker takes it for :pause_seconds. Returns no row if it is not due.
 
-    A job that is recorded as last done in the future counts as due, because the clock has since been set back.
+    A job whose last completion is recorded as a time in the future counts as due, because the clock has since been set
+    back.
     """
     is_due = sa.or_(_job.due_at <= g.now, _job.done_at > g.now)
     taken = sa.update(maintenance_jobs).where(_job.name == _name, is_due)

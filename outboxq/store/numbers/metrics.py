@@ -1,5 +1,5 @@
-"""Store the counts that workers report. They are written every ten seconds, rolled up into longer spans as they age,
-and deleted after 90 days.
+"""Store the counts that workers report. The counts are written every ten seconds, rolled up into longer spans as they
+age, and deleted after 90 days.
 
 A row of `task_metrics` covers a queue, a task and a time span. A roll-up deletes the rows of a span and inserts their
 sums in one `Transition`, so each row is rolled up only once, even if two workers attempt it.
@@ -59,7 +59,7 @@ class TaskMetric:
     """The attempts at one task in one queue that ended on one worker within a ten-second span."""
 
     id: UUID
-    """The id of the row. It ensures that a row that is sent twice is written only once."""
+    """The id of the row. The id ensures that a row that is sent twice is written only once."""
     queue: str
     task_name: str
     counts: AttemptCounts
@@ -103,7 +103,7 @@ class MetricPoint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskCounts:
-    """The attempts that ended within the window before now, for one task name in one queue."""
+    """The attempts that ended within a window that ends now, for one task name in one queue."""
 
     queue: str
     task_name: str
@@ -174,8 +174,8 @@ class Metrics:
         at: datetime | None = None,
         using: object = None,
     ) -> list[TaskCounts]:
-        """Return the counts for each task in a queue over the window that ends now, the task with the most attempts
-        first. `at` is the database's current time if it is already known.
+        """Return the counts for each task in a queue over the window that ends now, sorted by number of attempts,
+        highest first. `at` is the database's current time if it is already known.
 
         The call finds the counts for the window through an index. Raises InvalidArgument.
         """
@@ -239,7 +239,7 @@ class Metrics:
 
 
 def happened(target: Target, now: datetime, window: timedelta, *, by_task: bool) -> Found:
-    """Add up workers' counts for the window before now, by queue or task, under the names used in `Statistics`.
+    """Add up workers' counts for the window that ends now, by queue or task, under the names used in `Statistics`.
 
     The result is empty if no worker has written counts in the window. A worker writes a ten-second span when the span
     ends, so the counted period begins and ends up to ten seconds earlier than the window. It may also begin up to half
@@ -267,7 +267,7 @@ def first_counted(target: Target) -> datetime | None:
 
 
 def window_of(window: timedelta | float) -> timedelta:
-    """Return the window as a timedelta. Raises InvalidArgument unless it is positive and not too long."""
+    """Return the window as a timedelta. Raises InvalidArgument unless the window is positive and not too long."""
     found = duration(window, "window")
     if not timedelta(0) < found <= LONGEST:
         raise InvalidArgument(f"window must be positive and at most {LONGEST.days} days, not {window}")
@@ -321,7 +321,7 @@ _WIDTHS = (*(high - low for low, high in pairwise(_LOWEST)), 0.0)
 
 
 def metric_points(target: Target, steps: Steps, *, queue: str | None, task: str | None = None) -> list[MetricPoint]:
-    """Return a point for each step, in this transaction."""
+    """Return a point for each step, read in this transaction."""
     span = {"since": steps.since, "until": steps.until, "step": steps.step // timedelta(microseconds=1)}
     rows = {row["step"]: row for row in target.run(series, {"queue": queue, "task_name": task, **span})}
     return [_point(at, steps.step, rows.get(place)) for place, at in enumerate(steps.begins())]

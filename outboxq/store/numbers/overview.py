@@ -70,7 +70,9 @@ class Overview:
     settings: list[QueueSettings] = field(default_factory=list)
 
     def of_queue(self, name: str) -> Statistics:
-        """Return the queue's current numbers. A queue that is not in `queues` is served by the workers of all queues."""
+        """Return the queue's current numbers. A queue that is not in `queues` is served by the workers that serve all
+        queues.
+        """
         live = sum(one.works_on(name) and one.asked_to is None for one in self.workers)
         return next((one for one in self.queues if one.queue == name), Statistics(queue=name, live_workers=live))
 
@@ -99,13 +101,13 @@ def overview(
     using: object = None,
 ) -> Overview:
     """Return the current numbers for all queues, and the problems according to the rules in `health`. At most 10,000
-    waiting tasks per queue and priority, and 10,000 dead letters, are counted. Beyond that, the queue's last sample is
-    used. With `problems_of`, only the problems of these queues are returned. With `retries`, the first 1,000 delayed
-    tasks per queue and priority are looked up to find those that are waiting for a retry. Without `retries`, such tasks
-    count as delayed.
+    waiting tasks per queue and priority, and 10,000 dead letters, are counted. If there are more, the queue's last
+    sample is used. `problems_of` restricts the problems to those of the given queues. With `retries`, the first 1,000
+    delayed tasks per queue and priority are looked up to find those that are waiting for a retry. Without `retries`,
+    such tasks count as delayed.
 
     The call runs four statements on SQLite and six on PostgreSQL, one more if it needs the samples, and a few more if
-    tasks failed or are late, a retry storm is under way, or a worker was lost.
+    tasks failed or are late, if a retry storm is under way, or if a worker was lost.
     """
     wanted = None if problems_of is None else frozenset(problems_of)
     return store.run(partial(_read, store, limits or HealthLimits(), wanted, retries), using=using, begin=Begin.READ)
@@ -119,10 +121,10 @@ def health(
     using: object = None,
 ) -> list[Problem]:
     """Return the current problems, most urgent first; empty if there are none. Problems are sorted by the number of
-    tasks that they hold up, multiplied by how long they have been held up. This reads the same data as `overview`.
+    tasks that they hold up, multiplied by how long they have been held up. The call reads the same data as `overview`.
 
-    If `limits` is None, the default limits apply. With `queues`, only rules about these queues are evaluated. Raises
-    InvalidArgument for limits below 0.
+    If `limits` is None, the default limits apply. With `queues`, only the rules about queues are evaluated, and only
+    for these queues. Raises InvalidArgument for limits below 0.
     """
     return overview(store, limits, problems_of=queues, using=using).problems
 
@@ -259,8 +261,8 @@ def _judged(store: Transactions, target: Target, facts: Facts, limits: HealthLim
 
 
 def _held_in(target: Target, facts: Facts) -> list[Row]:
-    """Return the rows about held keys. If some of them were not read, the keys of the requested queues are read again,
-    because all the rows that were read may belong to other queues.
+    """Return the rows about held keys. If some of these rows were not read, the keys of the requested queues are read
+    again, because all the rows that were read may belong to other queues.
     """
     rows = facts.rows("held")
     if facts.wanted is None or len(rows) < HELD:
@@ -277,7 +279,7 @@ def _failures(facts: Facts) -> list[str]:
 
 
 def _causes(store: Transactions, target: Target, facts: Facts, limits: HealthLimits) -> dict[str, Explanation]:
-    """Return, for the heaviest late queues, the reason why the task that has been due longest is waiting."""
+    """Return, for each of the heaviest late queues, the reason why the task that has been due longest is waiting."""
     late = [one.queue for one in late_queues(facts, limits) if not one.paused][:_EXPLAINED]
     if not late:
         return {}
@@ -437,8 +439,8 @@ def _late_relays(g: Grammar) -> sa.Select[Any]:
 
 
 def _retried_often(g: Grammar) -> sa.Select[Any]:
-    """Select the tasks for which many recent attempts failed and will be repeated, with the number of these attempts
-    and the time of the last one.
+    """Select the tasks for which many recent attempts failed and will be repeated, each with the number of these
+    attempts and the time of the last one.
     """
     metric = tables.task_metrics.c
     total = sa.func.sum  # sums one column at a time, because two forged counts in one row could overflow
@@ -487,7 +489,7 @@ def _failed_lately(g: Grammar) -> sa.Select[Any]:
 
 
 def _held() -> sa.Select[Any]:
-    """Select up to HELD keys that have waiting tasks, with the time since which a dead letter has held them."""
+    """Select up to HELD keys that have waiting tasks, with the time since which a dead letter has held each key."""
     found = _held_keys()
     failed_at = sa.select(_dead_letter.failed_at).where(_dead_letter.task_execution_id == found.c.task_execution_id)
     at = failed_at.correlate(found).scalar_subquery()
@@ -512,7 +514,7 @@ def _held_keys() -> sa.Subquery:
 
 
 def mark(g: Grammar) -> sa.Select[Any]:
-    """Select numbers and times. After any visible change, at least one of them is different."""
+    """Select numbers and times. After any visible change, at least one of these values is different."""
     event = tables.execution_events.c.sequence_num
     newest = sa.select(event).order_by(event.desc()).limit(sa.literal_column(str(NEWEST))).subquery("newest")
     seen = sa.select(

@@ -60,7 +60,7 @@ class Rule(StrEnum):
     DEAD_ROWS = "dead_rows"
     """A table has many dead rows, because vacuum is off or behind."""
     NO_RETENTION = "no_retention"
-    """Nothing deletes old tasks, and the history grows."""
+    """Nothing deletes old tasks, so the history grows."""
 
 
 OF_QUEUES = frozenset(
@@ -94,7 +94,7 @@ class HealthLimits:
     worker_failing: bool = True
     worker_lost: bool = True
     schedule_overdue: timedelta | None = timedelta(minutes=1)
-    """The maximum delay before the ticks of a schedule become tasks. Workers plant them a minute ahead."""
+    """The maximum delay before the ticks of a schedule become tasks. Workers plant the ticks a minute ahead."""
     schedule_ahead: bool = True
     relay_late: timedelta | None = timedelta(minutes=5)
     """The maximum time for which an event may wait in a relay to a broker."""
@@ -133,8 +133,8 @@ class HealthLimits:
 
     @property
     def most_failed(self) -> int:
-        """Return the maximum number of recent dead letters to read. It is above `failed`, so that too many dead letters
-        can be detected.
+        """Return the maximum number of recent dead letters to read. This number is above `failed`, so that too many
+        dead letters can be detected.
         """
         return min(max(BOUND, self.failed or 0), _LARGEST) + 1
 
@@ -148,7 +148,7 @@ STORM = 50
 count.
 """
 HELD = 100
-"""Maximum number of held keys with waiting tasks that are read."""
+"""Maximum number of keys to read that are held and have waiting tasks."""
 LOST = 3
 """Maximum number of lost workers that are named and counted."""
 

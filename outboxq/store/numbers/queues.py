@@ -94,8 +94,8 @@ class Queues(Answering):
         """Pause a queue: after the commit, its tasks are no longer claimed. Running tasks continue, and new tasks can
         be enqueued.
 
-        Pausing a paused queue keeps its `paused_at` and its reason. Like the next three methods, this returns the
-        settings of the queue, and calls `on_change` in the transaction if a setting changes. These methods raise
+        Pausing a paused queue keeps its `paused_at` and its reason. Like the next three methods, this method returns
+        the settings of the queue, and calls `on_change` in the transaction if a setting changes. These methods raise
         QueueNotFound for a name that is not used by any task, setting, subscription, schedule, live worker or declared
         task, because the name may be mistyped. With `create`, such a queue is set up before its first task.
         """
@@ -274,7 +274,7 @@ class Queues(Answering):
         return self._store.run(work, using=using)
 
     def _change(self, target: Target, queue: str, settings: dict[str, Any]) -> tuple[Row, bool]:
-        """Change the settings, and return the row and whether any setting has changed. A change of the rate per key
+        """Change the settings, and return the row and whether any setting has changed. A change to the rate per key
         refills all buckets.
         """
         # The row is locked before it is compared, so that no other change can happen in between, and no claim can use a
@@ -302,7 +302,7 @@ class Queues(Answering):
 
 
 def read_held_keys(target: Target, queue: str, limit: int) -> list[HeldKey]:
-    """Return the keys that `held_keys` returns, in this transaction."""
+    """Return the same keys as `held_keys`, read in this transaction."""
     rows = target.run(held_keys, {"queue": queue, "limit": limit, "most": MOST_WAITING + 1})
     return [HeldKey(**{**row, "waiting": counted_to(MOST_WAITING, row["waiting"])}) for row in rows]
 
@@ -368,7 +368,7 @@ def change(g: Grammar) -> sa.Insert:
     """Change the settings of :queue, and return all of them. A repeated pause keeps the time and the reason of the
     first pause.
 
-    A change of the rate limit refills its bucket.
+    A change to the rate limit refills its bucket.
     """
     columns = [column for name in _COLUMNS for column in _COLUMNS[name] if name != "paused"]
     written = {
@@ -471,8 +471,8 @@ def queue_names(_: Grammar) -> sa.Select[Any]:
 
 
 def held_keys(_: Grammar) -> sa.Select[Any]:
-    """Select the keys in :queue that are held by dead letters, oldest first, with the number of waiting tasks, counted
-    up to :most.
+    """Select the keys in :queue that are held by dead letters, oldest first, with the number of tasks waiting for each
+    key, counted up to :most.
     """
     held = (
         sa.select(_claim.queue, _claim.partition_key, _claim.task_execution_id, _dead_letter.failed_at)

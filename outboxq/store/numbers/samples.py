@@ -1,4 +1,4 @@
-"""Take samples, which count each queue's tasks in each state. One worker takes them on behalf of all workers."""
+"""Take samples, which count each queue's tasks in each state. One worker takes the samples on behalf of all workers."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ class Samples:
         """Return a point for each step from `since` to `until` (None means now), oldest first, for one queue or for all
         queues together.
 
-        Samples are taken at most every 15 seconds. After 48 hours, only one sample per hour is kept.
-        Raises InvalidArgument for more than 2,000 steps.
+        Samples are taken at most once every 15 seconds. After 48 hours, only one sample per hour is kept. Raises
+        InvalidArgument for more than 2,000 steps.
         """
         read = partial(depth_points, queue=storable(queue, "queue"))
         return read_steps(self._store, read, since=since, until=until, step=step, using=using)
@@ -135,12 +135,12 @@ class Samples:
 
 
 def last_samples(store: Transactions, target: Target) -> dict[str, QueueSample]:
-    """Return the last sample, keyed by queue, in this transaction."""
+    """Return the last sample, keyed by queue and read in this transaction."""
     return {row["queue"]: QueueSample(**row) for row in target.run(latest, store.values(target))}
 
 
 def depth_points(target: Target, steps: Steps, *, queue: str | None) -> list[DepthPoint]:
-    """Return a point for each step, in this transaction."""
+    """Return a point for each step, read in this transaction."""
     values = {"queue": queue, **target.dialect.pack("steps", STEPS, steps.spans())}
     found = {row.pop("begins_at"): row for row in target.run(series, values)}
     sums = {at: {state: int(number) for state, number in row.items()} for at, row in found.items()}

@@ -34,7 +34,7 @@ class Steps:
         return [self.since + place * self.step for place in range(number)]
 
     def spans(self) -> list[tuple[datetime, datetime]]:
-        """Return the start and the end of each step. No end is beyond `until`."""
+        """Return the start and the end of each step. The last step ends at `until`."""
         begins = self.begins()
         return list(zip(begins, [*begins[1:], self.until], strict=True))
 

@@ -1,7 +1,7 @@
 """Statistics on queues or tasks: the tasks that are now waiting, running or failed, and workers' counts for a period.
 
-Their cost does not grow with the backlog or the history: `live` counts up to a bound, and `metrics` sums the rows that
-workers write.
+The cost of the statistics does not grow with the backlog or the history: `live` counts up to a bound, and `metrics`
+sums the rows that workers write.
 """
 
 from __future__ import annotations
@@ -133,11 +133,11 @@ def stats(
 ) -> list[Statistics]:
     """Return statistics for each queue or, with `by="task"`, for each task name in each queue, sorted by these names.
 
-    `queues` restricts the result to these queues, whether or not they have tasks. Otherwise, it contains every queue
-    that has waiting or running tasks, dead letters, or counts in the `window` (a timedelta or seconds), or that is
-    paused. At most 10,000 due and 10,000 delayed tasks per queue and priority are counted (with `by="task"`, 1,000 of
-    each). If there are more, fields such as `due_at_least` are True, and `sample` has the last full count. The numbers
-    for the window are up to ten seconds old, because workers write their counts every ten seconds.
+    `queues` restricts the result to these queues, whether or not they have tasks. Without `queues`, the result contains
+    every queue that has waiting or running tasks, dead letters, or counts in the `window` (a timedelta or seconds), or
+    that is paused. At most 10,000 due and 10,000 delayed tasks per queue and priority are counted (with `by="task"`,
+    1,000 of each). If there are more, fields such as `due_at_least` are True, and `sample` has the last full count. The
+    numbers for the window are up to ten seconds old, because workers write their counts every ten seconds.
     """
     since = metrics.window_of(window)
     if by not in get_args(By):
@@ -211,8 +211,8 @@ class Present:
 
     @classmethod
     def read(cls, store: Transactions, target: Target, *arguments: Any, **options: Any) -> Self:
-        """Call `live.count` with these arguments, and read the rest. This runs four statements, and a fifth if the
-        samples are needed.
+        """Count the tasks by calling `live.count` with these arguments, and read the other fields. This runs four
+        statements, and a fifth if the samples are needed.
         """
         live = count(store, target, *arguments, **options)
         settings = {one.queue: one for one in map(settings_of, target.run(queues.settings))}

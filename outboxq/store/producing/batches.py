@@ -281,8 +281,8 @@ class Batches(Answering):
         shares: bool = False,
         using: object = None,
     ) -> int:
-        """Cancel the tasks of a batch that this statement selects. With `shares`, stop if other workers have cancelled
-        the same tasks.
+        """Cancel those tasks of a batch that this statement selects. With `shares`, stop if other workers have
+        cancelled the same tasks.
         """
         cancelled, after = 0, _FIRST
         kinds = {EventType.CANCELLED: {TaskStatus.READY, TaskStatus.RUNNING}}
@@ -339,8 +339,8 @@ class Batches(Answering):
 
 
 def already_ended(batch: Batch) -> InvalidTransition:
-    """Return the error for an attempt to cancel a batch that has ended. It names the last `then` task, which can be
-    cancelled separately.
+    """Return the error for an attempt to cancel a batch that has ended. The error names the last `then` task, which can
+    be cancelled separately.
     """
     is_whole = batch.status is BatchStatus.COMPLETED
     how = "completed" if is_whole else "ended as Cancelled"
@@ -371,7 +371,7 @@ def join(target: Target, values: Mapping[str, Any], added: Counter[UUID]) -> Non
 
 
 def leave(target: Target, values: Mapping[str, Any], batch_id: UUID, number: int) -> None:
-    """Subtract tasks that were added to the count but not written."""
+    """Subtract from the batch's count the tasks that were counted but not written."""
     target.run(batches_sql.change, {**values, "batch_id": batch_id, "added": -number})
 
 

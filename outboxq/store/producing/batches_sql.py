@@ -245,7 +245,7 @@ def left_to_cancel(g: Grammar) -> sa.Select[Any]:
 
 
 def _leased(g: Grammar) -> sa.CTE:
-    """Return all running tasks, which are found by their leases, with their batches."""
+    """Return all running tasks with their batches. The tasks are found by their leases."""
     columns = (_execution.id, _execution.pipeline_execution_id.label("batch_id"), _execution.cancel_requested_at)
     running = (g.among(_execution.id, task_leases.c.task_execution_id), _execution.status == SqlStatus.RUNNING)
     return sa.select(*columns).where(*running).cte("leased").prefix_with("MATERIALIZED")

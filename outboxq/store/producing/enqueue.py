@@ -54,7 +54,9 @@ _NOTHING = timedelta(0)
 
 
 class EnqueuesMany(Protocol):
-    """A store whose `enqueue_many` is called by `enqueue`. A subclass that overrides `enqueue_many` sees every task."""
+    """A store whose `enqueue_many` is called by `enqueue`. If a subclass overrides `enqueue_many`, its method is called
+    for every task.
+    """
 
     def enqueue_many(self, tasks: Sequence[NewTask], *, using: object = None) -> list[Handle]: ...
 
@@ -75,17 +77,17 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
     If a task's idempotency key is taken, the task is not written, and its `on_conflict` decides what happens. A key is
     free again when its task is pruned. Depending on the options of the task that took the key, the key is also free
     after a period (`unique_for`) or when the task has ended (`unique_until_finished`). A replacement does not restart
-    the period. Two tasks in one call with the same key are handled in order. If DuplicateTask is raised, the call
+    the period. Two tasks with the same key in one call are handled in order. If DuplicateTask is raised, the call
     writes nothing, and the caller's transaction stays usable.
 
-    If another transaction has just taken one of a call's keys, the call waits for it to end. At READ COMMITTED, and on
-    SQLite, the wait itself never causes an error. Above READ COMMITTED, the database raises a serialization failure if,
-    since the transaction began, another session has acquired or taken over the key, or has replaced its task. In this
-    case, run the transaction again.
+    If another open transaction has taken one of the call's keys, the call waits for that transaction to end. At READ
+    COMMITTED, and on SQLite, the wait itself never causes an error. Above READ COMMITTED, the database raises a
+    serialization failure if, since the transaction began, another session has acquired or taken over the key, or has
+    replaced its task. In this case, run the transaction again.
 
-    A free key costs nothing. A taken key costs a lookup of its task. Keys are locked in sorted order, so that two calls
-    never wait for each other; the calls in one transaction should also use a fixed order. If a conflict may raise an
-    error, several tasks are written under a savepoint of the caller's PostgreSQL transaction.
+    A free key costs nothing extra; a taken key costs a lookup of its task. Keys are locked in sorted order, so that two
+    calls never wait for each other; the calls in one transaction should also use a fixed order. If a conflict may raise
+    an error, several tasks are written under a savepoint of the caller's PostgreSQL transaction.
     """
     if not tasks:
         return []

@@ -44,12 +44,12 @@ from .enqueue import check
 _EMITS = frozenset({Feature.EMIT})
 _EMITS_KEYED = frozenset({Feature.EMIT, Feature.IDEMPOTENCY})
 MOST_SUBSCRIBERS = FAMILY
-"""Maximum number of subscribers to an event. Their tasks' ids count up from the event's id."""
+"""Maximum number of subscribers to an event. The ids of the subscribers' tasks count up from the event's id."""
 
 
 def emit(store: Transactions, event: NewEvent, *, using: object = None) -> Emitted:
     """Write a task for each subscriber to the event's topic, and a message for each relay to a broker. One statement
-    writes all of them or none.
+    writes all of these rows or none.
 
     The subscribers are read from `task_subscriptions`. If there are no subscribers, `event_unrouted` is recorded.
 
@@ -384,7 +384,7 @@ def unsubscribe(_: Grammar) -> Transition:
 def _emission(
     g: Grammar, entry: Mapping[str, Callable[[Relations], Statement]], **asked: sa.ColumnElement[Any]
 ) -> Transition:
-    """Write a task for each subscriber that gets an entry from the steps of `entry`."""
+    """Write a task for each subscriber for which the steps of `entry` write an entry."""
     return Transition(
         steps={
             "subscriber": lambda _: _subscribers(g),
@@ -490,8 +490,8 @@ def _message(g: Grammar, relays: sa.FromClause, *where: sa.ColumnElement[bool]) 
 
 
 def _keyed_messages(g: Grammar) -> dict[str, Callable[[Relations], Statement]]:
-    """Accept the event once for each relay, as a consumer accepts a message, and write the messages of the relays that
-    accept it.
+    """Accept the event for each relay only once, as a consumer accepts a message, and write a message for each relay
+    that accepts it.
     """
 
     def accepted(r: Relations) -> Statement:

@@ -105,9 +105,9 @@ def restarted(schedule: Schedule, now: datetime) -> Schedule:
 def restart(store: Transactions, target: Target, schedule: Schedule, now: datetime) -> Schedule:
     """Restart, from now, a locked schedule that was planted while the clock was running fast, and return it.
 
-    Its future planted ticks are cancelled, because they will be planted again, and because the next ticks with the same
-    key would otherwise have to wait for the distant ones. A tick whose task has started keeps its row, so it is not
-    planted twice.
+    The schedule's future planted ticks are cancelled, because they will be planted again, and because the next ticks
+    with the same key would otherwise have to wait for the distant ones. A tick whose task has started keeps its row, so
+    it is not planted twice.
     """
     cancel_planted(store, target, schedule, now, delayed=False, reason="planted by a clock that was running fast")
     changed = restarted(schedule, now)
