@@ -32,14 +32,14 @@ from .letters import (
 _AT_ONCE = 10
 """The maximum number of messages in a batch."""
 _BATCH_BYTES = 256 * 1024
-"""The maximum size of a batch in bytes. Every region allows this size. A larger message is sent alone."""
+"""The maximum size of a batch in bytes. Every region allows this size. A message above this limit is sent alone."""
 _MOST_HEADERS = 10
 _NAME = re.compile(r"(?!\.)(?!(?i:aws|amazon)\.)(?!.*\.\.)[\w.-]{1,256}(?<!\.)", re.ASCII)
 _TIMEOUT = 10.0
-"""Seconds within which a request must be answered."""
+"""The number of seconds within which a request must be answered."""
 _SHORTEST_POLL = 1.0
-"""Seconds that SQS waits for the first message, even if the deadline is earlier. With 0, SQS would answer immediately,
-and an idle receiver would send billed requests without pausing.
+"""The number of seconds that SQS waits for the first message, even if the deadline is earlier. With 0, SQS would answer
+immediately, and an idle receiver would send billed requests without pausing.
 """
 _LONGEST_POLL = 20.0
 _THREADS = 8
@@ -48,7 +48,7 @@ _REFUSALS = frozenset(
     {"BatchRequestTooLong", "InvalidMessageContents", "InvalidParameter", "InvalidParameterValue"}
     | {"NonExistentQueue", "NotFound", "QueueDoesNotExist"}
 )
-"""The suffixes of the error codes for errors that would recur on every attempt."""
+"""The suffixes of the codes of errors that would recur on every attempt."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
