@@ -238,7 +238,7 @@ def _group(letter: Letter) -> str:
 
 
 def _turns(letters: Sequence[Letter]) -> Iterator[Sequence[Letter]]:
-    """Divide the letters into turns that have at most one letter from each group.
+    """Divide the letters into successive parts, each of which has at most one letter from each group.
 
     Some events in a batch may fail. A later event from the same group in that batch would then overtake the failed
     event, and deduplication would preserve the wrong order.
