@@ -231,7 +231,7 @@ class _Publisher:
 
 
 def _group(letter: Letter) -> str:
-    """Return the letter's group, within which order is kept. Each letter without a key has its own group."""
+    """Return the letter's group; the letters in one group stay in order. Each letter without a key has its own group."""
     key = letter.event.partition_key
     is_ordered = key is not None and letter.to.endswith(".fifo")
     return f"{letter.to} {key}" if is_ordered else f"{letter.to} {letter.event.id}"
