@@ -32,14 +32,14 @@ from .letters import (
 _AT_ONCE = 10
 """The maximum number of messages in a batch."""
 _BATCH_BYTES = 256 * 1024
-"""The maximum size of a batch in bytes. Every region allows this size. A larger message is sent alone."""
+"""The maximum size of a batch in bytes. Every region allows this size. A message above this limit is sent alone."""
 _MOST_HEADERS = 10
 _NAME = re.compile(r"(?!\.)(?!(?i:aws|amazon)\.)(?!.*\.\.)[\w.-]{1,256}(?<!\.)", re.ASCII)
 _TIMEOUT = 10.0
-"""Seconds within which a request must be answered."""
+"""The number of seconds within which a request must be answered."""
 _SHORTEST_POLL = 1.0
-"""Seconds that SQS waits for the first message, even if the deadline is earlier. With 0, SQS would answer immediately,
-and an idle receiver would send billed requests without pausing.
+"""The number of seconds that SQS waits for the first message, even if the deadline is earlier. With 0, SQS would answer
+immediately, and an idle receiver would send billed requests without pausing.
 """
 _LONGEST_POLL = 20.0
 _THREADS = 8
@@ -48,7 +48,7 @@ _REFUSALS = frozenset(
     {"BatchRequestTooLong", "InvalidMessageContents", "InvalidParameter", "InvalidParameterValue"}
     | {"NonExistentQueue", "NotFound", "QueueDoesNotExist"}
 )
-"""The suffixes of the error codes for errors that would recur on every attempt."""
+"""The suffixes of the codes of errors that would recur on every attempt."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -231,14 +231,14 @@ class _Publisher:
 
 
 def _group(letter: Letter) -> str:
-    """Return the letter's group, within which order is kept. Each letter without a key has its own group."""
+    """Return the letter's group; the letters in one group stay in order. Each letter without a key has its own group."""
     key = letter.event.partition_key
     is_ordered = key is not None and letter.to.endswith(".fifo")
     return f"{letter.to} {key}" if is_ordered else f"{letter.to} {letter.event.id}"
 
 
 def _turns(letters: Sequence[Letter]) -> Iterator[Sequence[Letter]]:
-    """Divide the letters into turns that have at most one letter from each group.
+    """Divide the letters into successive parts, each of which has at most one letter from each group.
 
     Some events in a batch may fail. A later event from the same group in that batch would then overtake the failed
     event, and deduplication would preserve the wrong order.

@@ -125,8 +125,8 @@ def using_options() -> str:
 
 def schedule_options() -> str:
     introduction = (
-        "`@outbox.periodic(…)`, which is written above `@outbox.task`, takes these options. `outbox.schedules.put(name, task, …)` takes them too, for a "
-        "schedule that is stored at run time. [Schedules](schedules.md) has examples."
+        "`@outbox.periodic(…)`, which is written above `@outbox.task`, takes these options. `outbox.schedules.put(name, task, …)` takes the same options, "
+        "for a schedule that is stored at run time. [Schedules](schedules.md) has examples."
     )
     return options(Outbox.periodic, "@outbox.periodic", introduction)
 
@@ -216,7 +216,7 @@ def exceptions() -> str:
     lines = [
         "## Exceptions",
         "",
-        f"`except outboxq.OutboxqError` catches all of them. {THEIR_PLACE}",
+        f"`except outboxq.OutboxqError` catches all of these exceptions. {THEIR_PLACE}",
         "",
         "| exception | is also | raised when |",
         "|---|---|---|",
@@ -304,7 +304,7 @@ HEAD = """
     # Reference
 
     This page briefly describes each option, attribute, exception, variable and exit code. `python -m tests.docs.reference` generates
-    it from the code. [The guides](README.md) explain how to use them.
+    the page from the code. [The guides](README.md) explain how to use them.
 """
 PARTS: tuple[Callable[[], Any], ...] = (
     task_options, using_options, schedule_options, context, raised, exceptions, environment, exit_codes,
