@@ -375,7 +375,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         return without_session(cure) if self.integration.knows_transaction else cure
 
     def _of_application(self, store: S) -> S:
-        """Tell the store what it needs to know about the application, and return the store."""
+        """Give the store the application's declared queues and outage timeout, and return the store."""
         store.declared, store.outage_timeout = self.tasks.queues, self._outage_timeout
         return store
 
@@ -401,7 +401,7 @@ class MissedEvents:
     def __init__(self) -> None:
         self._known = set[str]()
         self._number = 0
-        """The number of tasks whose topics are in the next two attributes."""
+        """The number of tasks whose topics are stored in `_exact` and `_prefixes`."""
         self._exact: dict[str, list[str]] = {}
         self._prefixes: list[tuple[str, str]] = []
 

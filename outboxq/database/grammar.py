@@ -55,7 +55,7 @@ class Transition:
     conditions: Mapping[str, StepCondition] = field(default_factory=dict)
     """Steps that are left out unless the batch meets their condition."""
     returns: str | None = None
-    """The step whose rows are the outcome; None for a transition without one."""
+    """The step whose rows are the outcome; None if the transition has no such step."""
     returning: tuple[str, ...] | None = None
     """The columns of the `returns` step that the outcome includes; None means all columns."""
     joined_steps: tuple[str, ...] = ()
@@ -147,8 +147,8 @@ class Grammar(Protocol):
         """
 
     def rows(self, name: str, columns: Columns, constant: frozenset[str] = frozenset()) -> sa.FromClause:
-        """Return a batch as a relation of bound parameters. Its `constant` columns hold one value each, which is sent
-        once.
+        """Return a batch as a relation of bound parameters. Each column in `constant` has the same value in all rows,
+        which is sent once.
         """
 
     def each(
@@ -283,7 +283,7 @@ def insert_values(
 ) -> _Insert:
     """Complete the INSERT `new`, so that it writes `values` for each of `rows` that meets all conditions in `where`.
 
-    If `rows` is None, it writes them once.
+    If `rows` is None, the INSERT writes `values` once.
     """
     row = sa.select(*values.values()).where(*where)
     return new.from_select(list(values), row if rows is None else row.select_from(rows))

@@ -24,7 +24,7 @@ class OwnTarget(SqlalchemyTarget):
 
     Creating SQLAlchemy's Connection takes as much time as all the other layers between an enqueue and the driver. So a
     Connection is created only for an engine that echoes, has listeners or needs options, or when a transactional task
-    or the handling of an error needs it. From then on, the Connection ends the transaction.
+    or the handling of an error needs it. Once it has been created, the Connection ends the transaction.
     """
 
     own = True

@@ -34,8 +34,9 @@ _any_topic = sa.bindparam("any_topic", type_=sa.Boolean, required=True)
 def taken(g: Grammar, found: sa.FromClause | None = None) -> tuple[Any, ...]:
     """Return the columns of a claim's DELETE.
 
-    They are the execution's id, the order of the claim, `besides` (true if some queue needs another kind of claim),
-    `crowded` (true if the claim has to pass many dead rows) and `many` (true if `found` has the pairs of many queues).
+    The columns are the execution's id, the order of the claim, `besides` (true if some queue needs another kind of
+    claim), `crowded` (true if the claim has to pass many dead rows) and `many` (true if `found` has the pairs of many
+    queues).
     """
     entry, keyed = task_outbox.c, task_outbox.alias("keyed")
     with_key = sa.select(keyed.c.id).where(keyed.c.partition_key.is_not(None)).limit(1).scalar_subquery().is_not(None)
@@ -111,10 +112,11 @@ def every_queue(*, with_key: bool = False, after: sa.ColumnElement[str] | None =
 
 
 def limited_queues(g: Grammar, after: sa.ColumnElement[str]) -> sa.CTE:
-    """Return queues after `after` that have entries without a key, including all those that have a limit, and queues in `g.floors`.
+    """Return queues after `after` that have entries without a key or are in `g.floors`. Every limited queue that has
+    such entries is included.
 
     The query hops to the next queue with a limit, and from there to the next queue that has entries or is in the
-    floors. It therefore takes two probes for each limited queue, or for each queue with entries, whichever number is
+    floors. The number of probes is therefore twice the number of limited queues or of queues with entries, whichever is
     smaller.
     """
 
@@ -312,7 +314,7 @@ def stopped(g: Grammar, queue: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
 
 
 def any_limited() -> sa.ColumnElement[bool]:
-    """Return a condition that tests whether any queue has a limit. Tasks in such a queue need another kind of claim."""
+    """Return a condition that tests whether any queue has a limit. Tasks in a limited queue need another kind of claim."""
     mine = queue_settings.alias("mine")
     return sa.select(mine.c.queue).where(has_limit(mine)).limit(1).scalar_subquery().is_not(None)
 
@@ -325,7 +327,7 @@ def any_by_key() -> sa.ColumnElement[bool]:
 
 
 def is_concurrency_key(key: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Return a condition that tests whether the stored key is a concurrency key; NULL without a key."""
+    """Return a condition that tests whether the stored key is a concurrency key; it is NULL if there is no key."""
     length = sa.literal_column(str(len(CONCURRENCY_KEY_PREFIX)), sa.Integer)
     return sa.func.substr(key, sa.literal_column("1", sa.Integer), length, type_=sa.Text) == sa.literal_column(
         f"'{CONCURRENCY_KEY_PREFIX}'", sa.Text

@@ -1,4 +1,4 @@
-"""Locks on whole tables: describe who holds them, and let an upgrade take them without stopping everyone else."""
+"""Describe the holders of table locks, and let an upgrade lock tables without blocking other transactions for long."""
 
 from __future__ import annotations
 

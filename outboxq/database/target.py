@@ -150,9 +150,9 @@ class SqlalchemyTarget(Target):
     """A SQLAlchemy Connection. A connection that outboxq opened does not need `check`.
 
     Statements go directly to the driver's cursor, because SQLAlchemy's layers take longer than claiming one task.
-    SQLAlchemy still does its part: it raises the errors, notices a lost connection, and begins the transaction. If the
-    engine logs statements (`echo`), or if its cursor events have a listener, for example for tracing, outboxq's
-    statements use SQLAlchemy's cursor.
+    SQLAlchemy still raises the errors, notices a lost connection, and begins the transaction. If the engine logs
+    statements (`echo`), or if its cursor events have a listener, for example for tracing, outboxq's statements use
+    SQLAlchemy's cursor.
     """
 
     def __init__(self, connection: Connection, schema: str | None, dialect: Dialect | None = None) -> None:

@@ -245,7 +245,7 @@ def _home(session: Session) -> Engine | None:
 
 
 def _bind_of(session: Session) -> Engine | Connection | None:
-    """Return what the session uses to write to outboxq's tables; None if it has neither an engine nor a connection."""
+    """Return the engine or connection that the session uses to write to outboxq's tables; None if it has neither."""
     try:
         return session.get_bind(clause=_OUR_WRITE)
     except UnboundExecutionError:

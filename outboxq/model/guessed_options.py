@@ -1,4 +1,4 @@
-"""Options that other libraries have, each with its replacement in outboxq."""
+"""Other libraries' options, each with its replacement in outboxq."""
 
 from __future__ import annotations
 
@@ -163,14 +163,14 @@ OF_A_WORKER: Mapping[str, str] = {
     **_each("beat periodic scheduler with_scheduler", "it is not needed: every worker enqueues the tasks of schedules"),
     **_each("consumer_timeout shutdown_graceful_timeout timeout", "drain_timeout="),
 }
-"""Replacements for options that other libraries have for a worker."""
+"""Replacements for other libraries' worker options."""
 OF_A_RUN: Mapping[str, str] = {
     **_each("drain once run_once until_empty", "burst=True"),
     "wait": "burst=True, which does not wait for more tasks",
     "with_scheduler": "it is not needed: every worker enqueues the tasks of schedules",
     **_each("concurrency max_jobs queues", "it as an option of outbox.worker(…)"),
 }
-"""Replacements for options that other libraries have for a worker's run."""
+"""Replacements for other libraries' options for running a worker."""
 _EXPONENTIAL = "wait=tenacity.wait_random_exponential(…)"
 OF_A_POLICY: Mapping[str, str] = {
     "linear_wait": "wait=tenacity.wait_incrementing(…)",
@@ -261,7 +261,7 @@ OF_REDIS: Mapping[str, str] = {
     **_each("channel key queue stream_name topic", "stream="),
     **_each("claim_interval idle min_idle_time", "claim_after="),
 }
-"""Replacements for options that Redis clients have."""
+"""Replacements for the options of Redis clients."""
 OF_RABBITMQ: Mapping[str, str] = {
     **_each("host parameters password port username virtual_host", 'url="amqp://user:password@host:5672/"'),
     "queue_name": "queue=",

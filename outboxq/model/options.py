@@ -17,8 +17,8 @@ E = TypeVar("E", bound=StrEnum)
 MAX_NAME = 200
 """The maximum number of characters in a name or a key. Names and keys become part of index entries."""
 MAX_ATTEMPT = 2**31 - 2
-"""The largest attempt number or recovery count in the tables. The number after it still fits into PostgreSQL's integer
-type.
+"""The largest attempt number or recovery count in the tables. PostgreSQL's integer type can also store the next larger
+number.
 """
 LONGEST = timedelta(days=36500)
 """The longest lease, timeout or delay."""

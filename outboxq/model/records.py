@@ -320,7 +320,7 @@ class Handle(Sourced[R_co]):
         `timeout` is a timedelta or seconds. None waits forever; 0 checks once. `Outbox.result` documents the
         exceptions. Use that method if you know only the task's id.
 
-        Raises InvalidCall if the handle does not know its outbox, because `Store.enqueue` returned it or it was pickled
+        Raises InvalidCall if the handle does not know its outbox, because it was returned by `Store.enqueue`, pickled
         or copied.
         """
         if not self.id.int:
@@ -497,8 +497,8 @@ class Cancel(Exception):
 
 
 class Retry(Exception):
-    """Raise this in a handler to try again after `delay` (a timedelta or seconds) or at `at` (an aware datetime)
-    instead of after the delay that the policy specifies.
+    """Raise this in a handler to try again after `delay` (a timedelta or seconds) or at `at` (an aware datetime),
+    regardless of the delay that the policy specifies.
 
     The attempt is counted. A time before 1970 makes the task due immediately; a time after the year 9000 makes it due
     at the end of that year. Raises InvalidArgument unless exactly one of `delay` and `at` is given.

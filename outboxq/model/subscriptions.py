@@ -19,7 +19,7 @@ EVERYTHING = "*"
 class Subscription(TaskOptions):
     """A row of `task_subscriptions`: this task is enqueued for every emitted event whose topic matches.
 
-    The task's declared options are stored here too, because the emitting process may never have imported the task.
+    The row also contains the task's declared options, because the emitting process may never have imported the task.
     """
 
     topic: str

@@ -169,7 +169,7 @@ class Verb:
 
     @property
     def recorded_as(self) -> str:
-        """The words under which an action is recorded, which are those of the command without its options: task cancel."""
+        """The name under which an action is recorded: the command without its options, such as task cancel."""
         return " ".join(word for word in self.words if not word.startswith("--"))
 
     @property
@@ -188,8 +188,8 @@ class Verb:
         using: object = None,
         **values: Any,
     ) -> Outcome:
-        """Carry out the verb, and record the action in the same transaction. The history also contains the reason and
-        the operator. If nothing changes, nothing is recorded.
+        """Carry out the verb, and record the action in the same transaction. A task's history also contains the reason
+        and the operator. If nothing changes, nothing is recorded.
 
         If `undoes` is the id of a recorded resume, a pause gets back the reason that the resume deleted. Raises the
         store's errors: TaskNotFound, BatchNotFound, QueueNotFound, ScheduleNotFound, RelayNotFound, WorkerNotFound,

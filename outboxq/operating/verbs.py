@@ -465,7 +465,7 @@ RECORDED: Final = tuple(sorted({*(one.recorded_as for one in VERBS), *map(str, C
 
 
 def noun_of(action: str) -> Noun | None:
-    """Return the kind of target that a recorded action has; None for an action without one, such as prune."""
+    """Return the kind of a recorded action's target; None if the action has no target, such as prune."""
     first = action.partition(" ")[0]
     if first in ("failed", CommandAction.ENQUEUE):
         return Noun.TASK

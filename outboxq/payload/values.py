@@ -57,7 +57,7 @@ class Changed(CodecError):
     def __init__(self, what: str, label: str) -> None:
         super().__init__(f"{what} is stored where {label} is expected: was the annotation changed?")
         self.if_new = f"{what} does not fit {label}: pass a value of that type"
-        """The reason to give instead if a person has written the value as JSON."""
+        """The error message for a value that a person has written as JSON."""
 
 
 class Limits:
@@ -260,7 +260,7 @@ ANY_TYPE = frozenset({"null", "boolean", "number", "string", "array", "object"})
 
 
 class Codec(ABC):
-    """Writes the values of one annotation as JSON, and reads them back."""
+    """A converter that writes the values of one annotation as JSON, and reads them back."""
 
     label: str
     """The annotation, for messages."""
@@ -315,8 +315,8 @@ class PlainCodec(Codec):
         classes: Iterable[type] = (),
         members: Sequence[Codec] = (),
     ) -> None:
-        """`classes` are the classes of the values. `members` are the codecs for a union's other types, which look
-        inside their values.
+        """`classes` are the classes of the values. `members` are the codecs for a union's other types. These codecs
+        look inside the values that they read.
         """
         self.label, self.json_types, self.members = label, json_types, members
         self.classes = frozenset(classes)

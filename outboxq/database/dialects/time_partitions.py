@@ -98,7 +98,7 @@ def patience(_: Grammar) -> sa.Select[Any]:
 def scanning(_: Grammar) -> sa.Select[Any]:
     """Set the timeouts of a transaction that reads a whole partition, and that no other session waits for.
 
-    :statement_timeout is a string with its unit.
+    :statement_timeout is a string that includes the unit.
     """
     return _set(statement_timeout=sa.bindparam("statement_timeout", type_=sa.Text, required=True), enable_seqscan="on")
 
@@ -123,7 +123,7 @@ def kept_since(g: Grammar, executions: sa.FromClause, events: sa.FromClause) -> 
     """Select the tasks that must be kept even though `keep` counted them as droppable or did not see them. Only two
     changes are possible in the partition. A dead letter can leave the status Failed and, if a producer's clock is
     wrong, a new task can appear. Such a task has an outbox entry or a lease, or has been claimed since, which is
-    recorded in an event whose number was drawn after `keep` ran. Therefore, few rows are read.
+    recorded in an event whose number was drawn after `keep` ran. The query therefore reads few rows.
     """
     new = [
         sa.select(table.c.task_execution_id).where(

@@ -44,8 +44,8 @@ Index("ix_task_batches_open", task_batches.c.id, postgresql_where=_open, sqlite_
 
 
 class TaskBatchChangesColumns(TypedColumns):
-    """A row for each change to a batch in an open transaction. A trigger counts and deletes the rows when the
-    transaction commits.
+    """A row for each change that an open transaction has made to a batch. A trigger counts and deletes the rows when
+    the transaction commits.
 
     On SQLite, which has one writer, each row is counted immediately.
     """
