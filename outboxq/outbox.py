@@ -91,7 +91,9 @@ _OF_A_TASK: Mapping[str, Any] = {
 }
 """The defaults of these options."""
 _LEFT_OUT: Any = object()
-"""A marker for an argument that was not given. None cannot be the marker, because passing None is a mistake."""
+"""A marker for an argument that was not given. None cannot be the marker, because passing None must be detected as a
+mistake.
+"""
 
 
 class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):

@@ -20,8 +20,8 @@ _OWN: Final = "outboxq_own"
 
 
 def make_engine(url: str | URL, *, poolclass: type[Pool] | None = None) -> Engine:
-    """Create an engine of our own. Its connections are autocommit: every transaction begins with its own statement
-    (`store`).
+    """Create an engine of our own. Its connections are autocommit: `store` begins transactions with explicit
+    statements.
 
     With `poolclass` None, SQLAlchemy chooses the pool. If the engine creates a SQLite file, only the file's owner can
     read and write it. Raises ConfigurationError for a string that is not a URL, and UnsupportedDatabase for a database
@@ -69,8 +69,8 @@ def reserve(engine: Engine) -> Engine:
     """Return an engine for the same database with its own pool, whose connections are free even while callers occupy
     every connection of `engine`.
 
-    Its connections are opened with the engine's arguments and creator. Raises ConfigurationError for an engine that has
-    one connection for all threads.
+    The new pool's connections are opened with the arguments and the creator of `engine`. Raises ConfigurationError for
+    an engine that has one connection for all threads.
     """
     if isinstance(engine.pool, StaticPool | SingletonThreadPool):
         raise ConfigurationError("an in-memory SQLite database cannot be shared with a worker; give outboxq a file")

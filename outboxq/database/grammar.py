@@ -26,7 +26,9 @@ from ..model import TaskStatus
 
 Columns = Mapping[str, TypeEngine[Any]]
 Relations = Mapping[str, Any]
-"""The relations of the steps so far, keyed by name. Each is a FromClause with the columns that the step returned."""
+"""The relations of the steps so far, keyed by the step's name. Each relation is a FromClause with the columns that the
+step returned.
+"""
 Statement = sa.Select[Any] | sa.Insert | sa.Update | sa.Delete
 Step = Callable[[Relations], Statement]
 _Insert = TypeVar("_Insert", bound=sa.Insert)
@@ -47,7 +49,7 @@ class Transition:
     """A chain of statements that take effect together or not at all."""
 
     steps: Mapping[str, Step]
-    """The statements in order. A step may read the relations of the steps before it, and `given`."""
+    """The statements in order. A step may read `given` and the relations of earlier steps."""
     given: Columns = field(default_factory=dict)
     """The columns of the batch, which is the relation `given`; empty for a transition without a batch."""
     constant_columns: frozenset[str] = frozenset()
@@ -102,7 +104,7 @@ class Grammar(Protocol):
         """
 
     def is_instant(self, moment: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-        """Return a condition that tests whether the tables allow the stored time; NULL if there is none."""
+        """Return a condition that tests whether the tables allow the stored time; it is NULL if no time is stored."""
 
     def is_id(self, identity: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
         """Return a condition that tests whether the stored id has the form of outboxq's ids."""
@@ -190,7 +192,7 @@ class Grammar(Protocol):
 
         Readers of the log rely on the rule that a transaction has its id before it draws a `sequence_num`, and relay
         senders rely on the same rule for message ids. Only a transition that does not write any other rows before the
-        new ones needs this.
+        new ones needs this method.
         """
 
     @property
@@ -264,7 +266,9 @@ def number(value: float) -> sa.ColumnElement[float]:
 
 
 def sql_literal(value: StrEnum) -> sa.ColumnElement[str]:
-    """Return a status or event type as a literal in the SQL text, which partial indexes and the planner need to see."""
+    """Return a status or event type as a literal, because the planner and partial indexes need the value in the SQL
+    text.
+    """
     return sa.literal_column(f"'{value}'")
 
 

@@ -21,7 +21,7 @@ _statuses = {
 
 
 def kinds(event: Any) -> Mapping[str, ColumnElement[bool]]:
-    """Return the conditions of the three disjoint indexes on events. A task's events are spread over all three."""
+    """Return the conditions of the three disjoint event indexes. A task's events are spread over all three indexes."""
     claim = event.event_type == sql_literal(EventType.CLAIMED)
     ended = and_(event.event_type != sql_literal(EventType.CLAIMED), event.lease_token.is_not(None))
     return {"claim": claim, "end": ended, "other": event.lease_token.is_(None)}

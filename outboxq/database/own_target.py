@@ -119,7 +119,7 @@ class OwnTarget(SqlalchemyTarget):
             raise
 
     def _commit(self) -> None:
-        """Commit as SQLAlchemy's transaction does, unless the statement was a transaction of its own."""
+        """Commit as SQLAlchemy's transaction does, unless a statement without a BEGIN has already been committed."""
         try:
             if self.dialect.is_open(self._driver):
                 self._engine.dialect.do_commit(self._driver)

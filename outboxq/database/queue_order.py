@@ -142,7 +142,7 @@ def limited_queues(g: Grammar, after: sa.ColumnElement[str]) -> sa.CTE:
 
 
 def _next_queue(least: Any, below: Any = None) -> Any:
-    """Select the first queue from `least` on, and before `below` if given, that has entries without a key."""
+    """Select the first queue at or after `least`, and before `below` if given, that has entries without a key."""
     entry = task_outbox.alias("entry")
     between = (entry.c.queue >= least,) if below is None else (entry.c.queue >= least, entry.c.queue < below)
     found = sa.select(sa.func.min(entry.c.queue)).where(*between, entry.c.partition_key.is_(None))
@@ -314,7 +314,7 @@ def stopped(g: Grammar, queue: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
 
 
 def any_limited() -> sa.ColumnElement[bool]:
-    """Return a condition that tests whether any queue has a limit. Tasks in a limited queue need another kind of claim."""
+    """Return a condition that tests whether any queue has a limit. A limited queue needs another kind of claim."""
     mine = queue_settings.alias("mine")
     return sa.select(mine.c.queue).where(has_limit(mine)).limit(1).scalar_subquery().is_not(None)
 

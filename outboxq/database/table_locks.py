@@ -136,9 +136,7 @@ def are_locked(found: Iterable[Holder]) -> bool:
 
 
 def sentence(found: Sequence[Holder], *, whole: bool) -> str:
-    """Describe the sessions that are keeping our tables locked or, if `whole` is False, that may be keeping a row in
-    them locked.
-    """
+    """Describe the sessions that lock our tables or, if `whole` is False, the sessions that may lock a row in them."""
     if not found:
         return "other sessions keep locking the tables"
     named = "; ".join(f"{one} has {_locks_of(one)}" for one in found[:_MOST_NAMED])
@@ -242,7 +240,7 @@ class LockTables(DDLElement):
     """Lock these tables in this mode, one after the other, until the transaction ends."""
 
     def __init__(self, tables: Sequence[tuple[str, str]], mode: str) -> None:
-        """`tables` has the schema and the name of each table. Locking a table also locks its partitions."""
+        """`tables` contains the schema and the name of each table. Locking a table also locks its partitions."""
         self.tables, self.mode = tables, mode
 
 

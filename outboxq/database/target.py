@@ -46,7 +46,7 @@ class Target(ABC):
     """An open transaction, ours or the caller's."""
 
     own = False
-    """True if the transaction is ours. An error ends it, so its statements do not need a savepoint."""
+    """True if the transaction is ours. An error ends our transactions, so their statements do not need a savepoint."""
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect

@@ -29,7 +29,9 @@ class FrontEnd:
     finds_app: bool = False
     """True if the program can start a worker for the right application without being told the application's name."""
     app: str | None = None
-    """The application (``module:outbox``) that a command needs; None if the program knows its database without it."""
+    """The application (``module:outbox``) that a command needs; None if the program knows its database without an
+    application.
+    """
     options: str = ""
     """The options that specify the database, quoted for a shell: ``--url sqlite:///shop.db``. The command that starts a
     worker does not accept them.

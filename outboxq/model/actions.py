@@ -1,4 +1,4 @@
-"""The changes that people make: who made them, with which front end, to what, and why."""
+"""The changes that people make, each with its operator, front end, target and reason."""
 
 from __future__ import annotations
 

@@ -263,7 +263,7 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         "info log logger": _LOGGER,
     },
 }
-"""Replacements for attributes that other libraries' objects have, keyed by the corresponding outboxq object. A key may
+"""Replacements for the attributes of other libraries' objects, keyed by the corresponding outboxq object. A key may
 list several names.
 """
 CURES: Mapping[str, Mapping[str, str]] = {

@@ -143,7 +143,7 @@ OF_A_CHAIN: Mapping[str, str] = {
     "link_error": A_HOOK,
     "description": "name=",
 }
-"""Replacements for options that other libraries have for a chain or a pipeline."""
+"""Replacements for other libraries' chain and pipeline options."""
 OF_A_WORKER: Mapping[str, str] = {
     "max_jobs": "max_tasks=",
     **_each("max_tasks_per_child worker_max_tasks_per_child", "tasks_per_child="),
@@ -209,7 +209,7 @@ OF_AN_ADVANCE: Mapping[str, str] = {
     "queue": 'queues=["mail"]',
     **{span: f"advance(timedelta({span}=…))" for span in _SPANS},
 }
-"""Replacements for arguments with which other libraries move a test's clock."""
+"""Replacements for other libraries' arguments that move a test's clock."""
 OF_A_DRAIN: Mapping[str, str] = {
     "queue": 'queues=["mail"]',
     **_each("max max_jobs max_tasks", "limit="),
@@ -251,9 +251,7 @@ OF_A_LIMIT: Mapping[str, str] = {
     "per_key": "concurrency_per_key=, or rate_per_key=",
     "rate_limit": "rate=(100, timedelta(minutes=1))",
 }
-"""Replacements for the options that limit a queue, under the names that they have on the command line and in other
-libraries.
-"""
+"""Replacements for the names that the command line and other libraries use for the options that limit a queue."""
 OF_REDIS: Mapping[str, str] = {
     **_each("client connection db host password port username", 'url="redis://:password@host:6379/0"'),
     **_each("max_len maxlen", "max_length="),
@@ -268,7 +266,7 @@ OF_RABBITMQ: Mapping[str, str] = {
     "prefetch_count": "prefetch=",
     **_each("topic key", "routing_key="),
 }
-"""Replacements for options that RabbitMQ clients have."""
+"""Replacements for the options of RabbitMQ clients."""
 OF_KAFKA: Mapping[str, str] = {
     **_each("bootstrap_servers brokers host hosts url", 'servers="host:9092"'),
     **_each("config conf", "options="),

@@ -54,7 +54,7 @@ def moment_of(first: UUID) -> datetime:
 
 
 _BEYOND = {Every.MONTH: timedelta(days=31), Every.WEEK: timedelta(days=7), Every.DAY: timedelta(days=1)}
-"""A span that reaches from the beginning of any period of this kind into the next period."""
+"""A span that, counted from the beginning of any period of this kind, ends in the next period."""
 
 
 def _begin(every: Every, moment: datetime) -> datetime:

@@ -69,7 +69,7 @@ class EventType(StrEnum):
     RESET = "task_reset"
     """The lease expired, and the task is back in the outbox."""
     ABANDONED = "task_abandoned"
-    """The lease expired too many times in a row, and the task is Failed."""
+    """The lease expired too many times in a row, and the task became Failed."""
     RELEASED = "task_released"
     """The task was released unfinished; no attempt was used."""
     SNOOZED = "task_snoozed"

@@ -99,7 +99,7 @@ def check_rule(rule: str, tz: str) -> None:
 
 def rule_of(rule: str | None, every: timedelta | None) -> str:
     """Return a rule in its canonical form: a cron expression, or `every` and a number of seconds. Exactly one of the
-    arguments is given.
+    arguments must be given.
     """
     if (rule is None) == (every is None):
         raise InvalidArgument(
@@ -485,8 +485,8 @@ def to_come(
     """Return up to `count` future ticks: planted ticks whose tasks have not started, and ticks that have not been
     planted yet.
 
-    `planted` contains each tick after now that has a task; the value is True if the task has not started. The list is empty if the
-    schedule is paused or this process cannot read its rule.
+    `planted` maps each tick after `now` that has a task to True if that task has not started, otherwise to False. The
+    list is empty if the schedule is paused or this process cannot read its rule.
     """
     ticks = _ticks(schedule, max(now, planted_until))
     if ticks is None:

@@ -22,8 +22,8 @@ class Overlap(StrEnum):
     QUEUE = "queue"
     """The later task waits. Ticks run one at a time, in order, and no tick is lost."""
     SKIP = "skip"
-    """The later task is Cancelled (`task_expired`) if the earlier one is still running when the later tick's `grace`
-    ends.
+    """The later task becomes Cancelled (`task_expired`) if the earlier one is still running when the later tick's
+    `grace` ends.
     """
 
 

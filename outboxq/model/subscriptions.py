@@ -51,7 +51,7 @@ class NewEvent:
     delay: timedelta = timedelta(0)
     expires_at: datetime | None = None
     """The time after which the event's tasks are no longer started, as an aware datetime. If it is None, the tasks
-    expire after `expires_in`, counted from now. If both are None, they never expire.
+    expire after `expires_in`, counted from now. If both are None, the tasks never expire.
     """
     expires_in: timedelta | None = None
     idempotency_key: str | None = None

@@ -95,9 +95,9 @@ class Outcome:
     answer: str = ""
     """The text that a command prints instead of the sentence, such as a new task's id; "" to print the sentence."""
     changes: int = 1
-    """The number of changes; 0 if everything was already as the person wanted it."""
+    """The number of changes; 0 if nothing had to be changed."""
     replaced: Mapping[str, Any] = field(default_factory=dict)
-    """The values that the change has replaced, which its record keeps so that the change can be undone."""
+    """The values that the change replaced. The action's record keeps them so that the change can be undone."""
     action: UUID | None = None
     """The id of the action's record. `Verb.do` fills it in."""
 

@@ -315,8 +315,8 @@ class PlainCodec(Codec):
         classes: Iterable[type] = (),
         members: Sequence[Codec] = (),
     ) -> None:
-        """`classes` are the classes of the values. `members` are the codecs for a union's other types. These codecs
-        look inside the values that they read.
+        """`classes` are the classes of the values. `members` are the codecs for a union's other types; a codec also
+        checks the content of a value.
         """
         self.label, self.json_types, self.members = label, json_types, members
         self.classes = frozenset(classes)
