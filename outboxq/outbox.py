@@ -211,7 +211,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
 
     @property
     def inbox(self) -> Inbox:
-        """The inbox, which accepts each message from another program once."""
+        """The inbox, which accepts each message from another program only once."""
         return Inbox(self)
 
     @overload

@@ -5,8 +5,8 @@ RETURNING), never the list that the caller passed. PostgreSQL runs the chain as 
 SQLite does not have such CTEs, and runs the steps one after the other in a transaction (`dialects/`). Both databases
 use the same chain.
 
-Every transaction takes its locks in the same order: outbox entry, lease, execution, then inserts. A batch is locked in
-id order.
+Every transaction takes its locks in the same order: outbox entry, lease, execution, then inserts. The rows of a batch
+are locked in id order.
 
 `python -m benchmarks.tunings` measures how much time is saved by the fields of a transition that exist only for speed.
 """
@@ -132,7 +132,8 @@ class Grammar(Protocol):
         """Return a JSON object as text: the members of `text`, and the pairs that are not NULL."""
 
     def json_of_one(self, name: str, value: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
-        """Return a JSON object with one pair, whose value is not NULL. This does a third of the work of `json`.
+        """Return a JSON object with one pair, whose value is not NULL. This method does a third of the work that `json`
+        does.
 
         With `json`, an enqueue of 100 tasks takes 11 % more CPU time on PostgreSQL: `python -m benchmarks.tunings`.
         """

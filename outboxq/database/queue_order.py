@@ -345,7 +345,7 @@ def limits_keys(settings: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def next_start(g: Grammar, settings: sa.FromClause) -> sa.ColumnElement[Any]:
-    """Return the time of the next start that the rate limit allows; NULL without a rate limit.
+    """Return the time of the next start that the rate limit allows; NULL if there is no rate limit.
 
     The limit is a token bucket: it holds `rate_limit` starts, and refills in `rate_seconds`. A `rate_full_at` more than
     two periods from now is ignored, because it was written before the clock was set back.

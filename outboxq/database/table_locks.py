@@ -252,7 +252,7 @@ def _lock_tables(element: LockTables, compiler: DDLCompiler, **_: object) -> str
 
 
 def limits(_: Grammar) -> sa.Select[Any]:
-    """Set these timeouts for the rest of the transaction, and return the previous ones: strings with their units.
+    """Set these timeouts for the rest of the transaction, and return the previous timeouts as strings with units.
 
     A :statement_timeout of NULL leaves that timeout unchanged.
     """

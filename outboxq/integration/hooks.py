@@ -83,9 +83,9 @@ class Hook:
     def sending(self, sent: Sending) -> AbstractContextManager[Mapping[str, str] | None]:  # noqa: ARG002 - for those who override it
         """Return a context manager around the write of an enqueue, an enqueue_many or an emit.
 
-        It yields headers for all tasks in the call, or None. These replace the `sent.headers` with the same names, and
-        handlers find them in `ctx.headers`. If the call fails, its error is raised inside the context manager, and
-        always reaches the caller. The caller's transaction may still be rolled back afterwards.
+        It yields headers for all tasks in the call, or None. These headers replace those in `sent.headers` that have
+        the same names, and handlers find them in `ctx.headers`. If the call fails, its error is raised inside the
+        context manager, and always reaches the caller. The caller's transaction may still be rolled back afterwards.
         """
         return nullcontext()
 
@@ -263,10 +263,11 @@ class _SafeHook:
 
     @contextmanager
     def around(self, method: str, about: object, failure: Callable[[], BaseException | None]) -> Iterator[Any]:
-        """Enter the context manager that one of the hook's methods returns. If this fails, run the block without it.
+        """Enter the context manager that one of the hook's methods returns. If entering fails, run the block without
+        the context manager.
 
-        On exit, the context manager gets the block's error or, if there is none, the error that `failure` returns. It
-        can neither suppress nor replace an error.
+        On exit, the context manager gets the block's error or, if there is none, the error that `failure` returns. The
+        context manager can neither suppress nor replace an error.
         """
         try:
             manager = self._manager(method, about)

@@ -291,7 +291,7 @@ OF_THE_MODULE: Mapping[str, str] = {
     "Harness": "from outboxq.testing import Harness",
     **dict.fromkeys(("Step", "step"), "ctx.step(…)"),
 }
-"""Replacements for names that other libraries' modules have."""
+"""Replacements for names in other libraries' modules."""
 OF_THE_BROKERS: Mapping[str, str] = {
     **dict.fromkeys(("Redis", "RedisBroker", "RedisStream"), "RedisStreams"),
     **dict.fromkeys(("AMQP", "Amqp", "Rabbit", "RabbitMq", "RabbitMQBroker", "RabbitmqBroker", "Rabbitmq"), "RabbitMQ"),

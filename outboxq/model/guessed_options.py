@@ -196,7 +196,7 @@ OF_A_RETRY: Mapping[str, str] = {
     **_each("after countdown interval seconds wait", "Retry(30), in seconds"),
     **{span: f"Retry(timedelta({span}=…))" for span in _SPANS if span != "seconds"},
 }
-"""Replacements for arguments with which other libraries ask for another attempt."""
+"""Replacements for other libraries' arguments that request another attempt."""
 OF_A_SNOOZE: Mapping[str, str] = {
     **_each("after countdown seconds wait", "Snooze(30), in seconds"),
     **_each("at eta until", "ctx.retry_at(moment) or raise Snooze(moment - now)"),
@@ -240,7 +240,7 @@ OF_AN_OUTBOX: Mapping[str, str] = {
     "serializer": _JSON,
     "timezone": "tz= of @outbox.periodic",
 }
-"""Replacements for options that other libraries have for an application."""
+"""Replacements for other libraries' application options."""
 OF_A_RELAY: Mapping[str, str] = {
     **_each("broker destination endpoint transport", "to="),
     **_each("event events topic topics", 'the topics as the first argument: outbox.relay("order.*", …)'),
@@ -283,4 +283,4 @@ OF_NATS: Mapping[str, str] = {
 _OF_BOTO3 = _each("endpoint_url region region_name", 'options={"region_name": …}, for boto3.client()')
 OF_SQS: Mapping[str, str] = {**_each("queue queue_name url", "queue_url="), **_OF_BOTO3}
 OF_SNS: Mapping[str, str] = {**_each("arn topic", "topic_arn="), **_OF_BOTO3}
-"""Replacements for options that AWS clients have."""
+"""Replacements for the options of AWS clients."""

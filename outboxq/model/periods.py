@@ -1,6 +1,6 @@
 """The periods by which the history is partitioned, and the lowest and highest ids that are generated in them.
 
-A uuid7 contains its time, so a period is a range of ids.
+A uuid7 contains the time at which it was created, so a period is a range of ids.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class RelayShard:
     worker_id: UUID | None
     """The worker that publishes the shard's messages; None if no worker does."""
     worker: str | None
-    """The label of that worker, if it is known."""
+    """The label of the worker that publishes the shard's messages, if the label is known."""
     lease_expires_at: datetime | None
 
 

@@ -60,8 +60,8 @@ def span(value: timedelta | float) -> str:
 
 
 def unseen(silence: timedelta) -> str:
-    """Return what to say about a worker that counts as dead, such as "has not been seen for 3 min". `silence` is the
-    time since the worker was last seen.
+    """Return a phrase about a worker that counts as dead, such as "has not been seen for 3 min". `silence` is the time
+    since the worker was last seen.
     """
     since = "since the clock was set back" if silence < timedelta(0) else f"for {span(silence)}"
     return f"has not been seen {since}"

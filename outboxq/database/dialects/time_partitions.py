@@ -243,8 +243,8 @@ def set_number(_: Grammar) -> sa.Select[Any]:
 
 
 def privileges(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Select the privileges that were granted on a table and on its columns, one row each; `grantee` is None for PUBLIC,
-    and `column` for the whole table.
+    """Select the privileges that were granted on a table and on its columns, one row each; `grantee` is None for
+    PUBLIC, and `column` is None for the whole table.
     """
     on_table = sa.select(sa.null().label("column"), pg_class.c.relacl.label("acl")).where(pg_class.c.oid == relation)
     on_columns = sa.select(pg_attribute.c.attname, pg_attribute.c.attacl).where(pg_attribute.c.attrelid == relation)
