@@ -103,7 +103,8 @@ def upgrade(
     lock_timeout: timedelta = table_locks.LOCK_TIMEOUT,
     wait: timedelta = table_locks.WAIT,
 ) -> None:
-    """Upgrade the tables to `revision`. Many processes may call this at once, and it may be called again at any time.
+    """Upgrade the tables to `revision`. Many processes may call this function at once, and it may be called again at
+    any time.
 
     With a URL or an Engine, the upgrade runs in its own transaction. With a Connection, it runs in that connection's
     transaction, which remains open; inside an application's own migration, pass ``op.get_bind()``. If the `schema`
@@ -179,10 +180,10 @@ def partition(
     the names are returned.
 
     The function uses one transaction, which locks the two tables and reads each of them once. This takes about a second
-    for a few million rows. Call it as the tables' owner. Like `upgrade`, it waits for open transactions. Raises
-    UnsupportedDatabase on SQLite, InvalidArgument if `every` differs from the existing partitions' period,
+    for a few million rows. Call the function as the tables' owner. Like `upgrade`, it waits for open transactions.
+    Raises UnsupportedDatabase on SQLite, InvalidArgument if `every` differs from the existing partitions' period,
     ConfigurationError if one of the application's views, foreign keys, policies or publications refers to one of the
-    two tables, and TablesLocked.
+    two tables, and TablesLocked if other sessions keep the tables locked.
     """
     rounds = Rounds(lock_timeout=lock_timeout, wait=wait)
     check_schema_name(schema)
@@ -216,7 +217,8 @@ def partition(
 
 
 def in_rounds(connection: Connection, work: Callable[[], T], *, schema: str | None, rounds: Rounds | None = None) -> T:
-    """Run `work`, which locks tables, in a savepoint, and repeat it until it gets its locks; return its result.
+    """Run `work`, which locks tables, in a savepoint, and repeat it until the locks are acquired. Returns the result of
+    `work`.
 
     The rollback to the savepoint releases all locks from the round, so that other sessions can continue before the next
     round. Raises TablesLocked after the last round. SQLite has only one lock, which the transaction already holds.

@@ -1,7 +1,7 @@
 """Read-only ORM classes for outboxq's tables: use ``select(TaskExecution)`` in any Session.
 
-The classes are mapped onto the tables of `database/tables` in a registry of their own. They need no declarative base
-and do not change any metadata. Only outboxq may change a task, because it writes the event at the same time. Creating,
+The classes are mapped onto the tables of `database/tables` in a separate registry. They need no declarative base and do
+not change any metadata. Only outboxq may change a task, because it writes the event at the same time. Creating,
 changing or deleting an object therefore raises ReadOnly. `update()` and `delete()` statements are not checked; whether
 they are allowed depends on the role's privileges.
 """

@@ -43,7 +43,7 @@ def make_engine(url: str | URL, *, poolclass: type[Pool] | None = None) -> Engin
 
 
 def is_own(engine: Engine) -> bool:
-    """Return True if `make_engine` created this engine, so that the engine's connections do not need further options."""
+    """Return True if `make_engine` created this engine, whose connections then do not need further options."""
     return _OWN in engine.get_execution_options()
 
 

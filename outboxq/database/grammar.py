@@ -145,8 +145,8 @@ class Grammar(Protocol):
         """Return the text under this name in a JSON object; NULL if there is none."""
 
     def is_json(self, text: sa.ColumnElement[Any], *, an_object: bool = False) -> sa.ColumnElement[bool]:
-        """Return a condition that tests whether the text is JSON (or a JSON object). It never fails, and is NULL only
-        if the text is NULL.
+        """Return a condition that tests whether the text is JSON or, with `an_object`, a JSON object. It never fails,
+        and is NULL only if the text is NULL.
         """
 
     def rows(self, name: str, columns: Columns, constant: frozenset[str] = frozenset()) -> sa.FromClause:
@@ -209,7 +209,7 @@ class Grammar(Protocol):
     @property
     def snapshot(self) -> sa.ColumnElement[str]:
         """Return the snapshot of the transaction as text, ``oldest:beyond:open,open``: the ids of the transactions
-        below `beyond` that are open at that time. All transactions with the id `beyond` or a higher one are open.
+        below `beyond` that are open at that time. All transactions with the id `beyond` or a higher id are open.
         """
 
     def was_open(self, transaction: sa.ColumnElement[Any], ids: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:

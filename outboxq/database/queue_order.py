@@ -93,7 +93,7 @@ def queues_beyond(g: Grammar) -> sa.CTE:
 
 def every_queue(*, with_key: bool = False, after: sa.ColumnElement[str] | None = None) -> sa.CTE:
     """Return the queues, after `after` if given, that have entries without a key or, if `with_key` is True, entries
-    with a key. This takes one index probe for each queue, however large the backlog is.
+    with a key. The query needs one index probe for each queue, however large the backlog is.
     """
 
     def counts(entry: sa.FromClause) -> sa.ColumnElement[bool]:
@@ -206,7 +206,8 @@ def pairs_beyond(
     """Return the pairs that `pairs` returns, and all pairs in `g.floors` with their `since`.
 
     The index is probed only between the pairs in the floors. So a new pair is found immediately, however many entries
-    are dead in the others. With `keeps_floors`, the queues in the floors are returned even if they are in `without`.
+    are dead in the other pairs. With `keeps_floors`, the queues in the floors are returned even if they are in
+    `without`.
     """
     if g.floors is None:
         return pairs(queues, without, name=name)
@@ -264,8 +265,8 @@ def due(g: Grammar, pair: sa.FromClause, *columns: Any, entry: sa.FromClause = t
 
 
 def matches(topic: sa.ColumnElement[Any], pattern: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Return a condition that tests whether the pattern covers this topic. A pattern is a topic, or the beginning of
-    one followed by `*`.
+    """Return a condition that tests whether the pattern covers this topic. A pattern is a topic, or the beginning of a
+    topic followed by `*`.
 
     The condition compares character by character, because LIKE ignores case on SQLite and treats `_` and `%` as
     wildcards. It is NULL without a topic.

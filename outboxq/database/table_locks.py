@@ -36,8 +36,8 @@ WAIT: Final = timedelta(minutes=2)
 """The time for which an upgrade keeps trying to lock tables that other sessions have locked."""
 
 _VACUUM_TIMEOUT: Final = "5s"
-"""The time to wait for a lock that blocks neither readers nor writers. A running autovacuum gives way to it after
-deadlock_timeout.
+"""The time to wait for a lock that blocks neither readers nor writers. A running autovacuum gives way to the lock
+request after deadlock_timeout.
 """
 _CONFLICTS_WITH_READS: Final = frozenset({"AccessExclusiveLock"})
 _CONFLICTS_WITH_WRITES: Final = frozenset(

@@ -67,7 +67,7 @@ OF_A_TASK: Mapping[str, str] = {
         "concurrency_key delay expires headers idempotency_key partition_key run_after unique_for unique_until_finished"
     ),
 }
-"""Replacements for options that other libraries have for a declared task."""
+"""Replacements for other libraries' options for a declared task."""
 OF_ONE_CALL: Mapping[str, str] = {
     **_each("in_ countdown schedule_in", "delay="),
     **_each("using connection db session transaction", "it as the first argument: using(session)"),
@@ -127,7 +127,7 @@ OF_A_SCHEDULE: Mapping[str, str] = {
     "schedule": "the rule as the first argument, or every=",
     "timezone": "tz=",
 }
-"""Replacements for options that other libraries have for a periodic task."""
+"""Replacements for other libraries' options for a periodic task."""
 IN_A_BATCH = "task.using(batch).enqueue(…) in the `with` block"
 OF_A_BATCH: Mapping[str, str] = {
     **_each("body callback completion_callbacks on_complete on_finish on_success success", "then="),
@@ -136,7 +136,7 @@ OF_A_BATCH: Mapping[str, str] = {
     "description": "name=",
     **_each("header jobs messages tasks", IN_A_BATCH),
 }
-"""Replacements for options that other libraries have for a batch, a group or a chord."""
+"""Replacements for other libraries' batch, group and chord options."""
 OF_A_CHAIN: Mapping[str, str] = {
     **_each("connection db session using", "outbox.chain(…).using(session).enqueue()"),
     **_each("delay link then", "each option in its call: a.using(delay=5).call(1), b.call()"),
@@ -216,13 +216,13 @@ OF_A_DRAIN: Mapping[str, str] = {
     **_each("delay with_scheduled", "until=timedelta(…)"),
     **_each("fail_fast with_safety", "raises="),
 }
-"""Replacements for arguments with which other libraries run a test's tasks."""
+"""Replacements for other libraries' arguments that run a test's tasks."""
 OF_A_HARNESS: Mapping[str, str] = {
     **_each("connection db session transaction", "using="),
     "app": "flask= for a Flask application, or the Outbox as the first argument",
     "inline": "with harness.inline()",
 }
-"""Replacements for options that other libraries have for a test."""
+"""Replacements for other libraries' test options."""
 _DATABASE = 'the database as the first argument: Outbox("postgresql+psycopg://…")'
 OF_AN_OUTBOX: Mapping[str, str] = {
     **_each(
@@ -273,13 +273,13 @@ OF_KAFKA: Mapping[str, str] = {
     **_each("consumer_group group_id", "group="),
     "topics": "topic=",
 }
-"""Replacements for options that Kafka clients have."""
+"""Replacements for the options of Kafka clients."""
 OF_NATS: Mapping[str, str] = {
     **_each("host url", 'servers="nats://user:password@host:4222"'),
     **_each("consumer durable_name group", "durable="),
     "topic": "subject=",
 }
-"""Replacements for options that NATS clients have."""
+"""Replacements for the options of NATS clients."""
 _OF_BOTO3 = _each("endpoint_url region region_name", 'options={"region_name": …}, for boto3.client()')
 OF_SQS: Mapping[str, str] = {**_each("queue queue_name url", "queue_url="), **_OF_BOTO3}
 OF_SNS: Mapping[str, str] = {**_each("arn topic", "topic_arn="), **_OF_BOTO3}

@@ -232,7 +232,7 @@ class NewTask(TaskOptions):
     """The topic of the emitted event that the task handles; None if the task was not enqueued by an event."""
     expires_at: datetime | None = None
     """The time after which the task is no longer started, as an aware datetime. If it is None, the task expires after
-    `expires_in`, counted from now by the database's clock. If both are None, it never expires.
+    `expires_in`, counted from now by the database's clock. If both are None, the task never expires.
     """
     expires_in: timedelta | None = None
     idempotency_key: str | None = None

@@ -166,8 +166,8 @@ def task_of(relay: str) -> str:
 
 
 def slot_of(key: str | None, event_id: UUID) -> int:
-    """Return an event's slot, which determines its shard. The slot is derived from the partition key or, without one,
-    from the id.
+    """Return an event's slot, which determines its shard. The slot is derived from the partition key or, if there is no
+    partition key, from the id.
 
     All events with the same key are therefore in one shard, and events without a key are spread over all shards.
     """

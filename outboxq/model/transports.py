@@ -37,8 +37,8 @@ class Transport(Protocol):
     """A connection to a broker, such as `RabbitMQ`. You can also write your own class. Only one thread uses an object
     at a time.
 
-    If it also has a `clone()` method, which returns a transport with a separate connection, a process publishes its
-    relay shards in parallel, each through its own clone. Otherwise, the shards take turns.
+    If a transport also has a `clone()` method, which returns a transport with a separate connection, a process
+    publishes its relay shards in parallel, each through its own clone. Otherwise, the shards take turns.
     """
 
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:

@@ -67,8 +67,8 @@ def naming_options(
 
     The message contains the function's public name, its options, and a replacement for the keyword, or `positional` for
     a value that is passed by position. `options` are the names that the function accepts as ``**options``; without
-    them, a function with ``**options`` checks its keywords itself. If their `defaults` are given, help() shows each
-    option; `options` must then be the annotations of a TypedDict.
+    them, a function with ``**options`` checks its keywords itself. If `defaults` are given, help() shows each option;
+    `options` must then be the annotations of a TypedDict.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:

@@ -135,7 +135,7 @@ def _ordered(store: Store, worker: UUID, order: WorkerOrder | None, words: str, 
 
 
 def _soon(store: Store, worker: UUID, using: object) -> str:
-    """Return the words that say when the worker will obey. A frozen worker obeys only if it wakes up."""
+    """Return a phrase that says when the worker will obey the order. A frozen worker obeys only if it wakes up."""
     silence = store.workers.silence(worker, using=using)
     return "within six seconds" if silence is None else f"only if it wakes up: it {unseen(silence)}"
 

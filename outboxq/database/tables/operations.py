@@ -65,7 +65,7 @@ queue_samples = typed_table("queue_samples", metadata, QueueSamplesColumns, *bou
 
 
 class MaintenanceJobsColumns(TypedColumns):
-    """A row for each job that one worker at a time does on behalf of all workers, with its lock and its due time."""
+    """A row for each job that one worker at a time does on behalf of all workers, with the job's lock and due time."""
 
     name = Column(Text, primary_key=True)
     due_at = Column(BoundedInstant, nullable=False)

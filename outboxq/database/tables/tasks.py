@@ -1,9 +1,9 @@
 """Define the tables for tasks, their events, queues, keys and workers, and the metadata for all tables.
 
-There are no foreign keys between them, because foreign keys would cost a third of the throughput and slow down
+There are no foreign keys between the tables, because foreign keys would cost a third of the throughput and slow down
 deletions. `verify` checks the references instead. No index on `task_executions` contains a column that a transition
 changes, so PostgreSQL can keep a transition's updates heap-only (HOT). Columns that only a running task needs are in
-the narrow `task_leases`.
+the narrow table `task_leases`.
 """
 
 from __future__ import annotations
