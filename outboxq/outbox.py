@@ -314,9 +314,9 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         to JSON according to its own type, and each task reads it according to the annotation of its parameter. A
         payload that does not fit the annotation causes an error in the worker, not in this call, because the
         subscribers may belong to another program. If no task subscribes to the topic, `event_unrouted` is recorded. If
-        a task or a relay in this process subscribes to it, but this subscription is not stored yet, a warning is logged
-        once. With an `idempotency_key`, each subscriber gets only one task for that key: a second emit creates tasks
-        only for subscribers that have been added since. All of the tasks get the `headers`, which work as in
+        a task or a relay in this process subscribes to the topic, but this subscription is not stored yet, a warning is
+        logged once. With an `idempotency_key`, each subscriber gets only one task for that key: a second emit creates
+        tasks only for subscribers that have been added since. All of the tasks get the `headers`, which work as in
         `Task.using`.
 
         Raises PayloadError if the payload is not strict JSON, InvalidArgument for an option out of range, and

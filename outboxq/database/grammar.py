@@ -53,7 +53,7 @@ class Transition:
     given: Columns = field(default_factory=dict)
     """The columns of the batch, which is the relation `given`; empty for a transition without a batch."""
     constant_columns: frozenset[str] = frozenset()
-    """Columns that usually hold one value in a whole batch. If all of them do, each value is sent once."""
+    """Columns that usually have one value in a whole batch. If all these columns do, each value is sent once."""
     conditions: Mapping[str, StepCondition] = field(default_factory=dict)
     """Steps that are left out unless the batch meets their condition."""
     returns: str | None = None
@@ -209,7 +209,7 @@ class Grammar(Protocol):
     @property
     def snapshot(self) -> sa.ColumnElement[str]:
         """Return the snapshot of the transaction as text, ``oldest:beyond:open,open``: the ids of the transactions
-        below `beyond` that are open at that time. All transactions with the id `beyond` or a higher id are open.
+        below `beyond` that are open in the snapshot. All transactions with the id `beyond` or a higher id are open.
         """
 
     def was_open(self, transaction: sa.ColumnElement[Any], ids: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:

@@ -29,7 +29,7 @@ def kinds(event: Any) -> Mapping[str, ColumnElement[bool]]:
 
 def done(g: Grammar, execution: Any) -> ColumnElement[bool]:
     """Return a condition that tests whether the task ended before :before in one of the statuses to delete, and whether
-    its batch, if any, ended before then too.
+    its batch, if any, also ended before :before.
 
     A task in a batch is kept until the tasks after the batch have completed or been cancelled, because they read the
     batch's results, and would do so again after a redrive. A dead letter is deleted anyway, and the batch then stops

@@ -269,7 +269,7 @@ def matches(topic: sa.ColumnElement[Any], pattern: sa.ColumnElement[Any]) -> sa.
     topic followed by `*`.
 
     The condition compares character by character, because LIKE ignores case on SQLite and treats `_` and `%` as
-    wildcards. It is NULL without a topic.
+    wildcards. The condition is NULL if there is no topic.
     """
     one = sa.literal_column("1", sa.Integer)
     rest = sa.func.length(pattern) - one

@@ -421,7 +421,7 @@ def _wrap(using: Any, schema: str | None, dialect: Dialect | None) -> Target:
 
 
 def _is_a(module: str, name: str, using: object) -> bool:
-    """Return whether this is an instance of the class `name` in this module of `sqlalchemy.orm`. Such an object cannot
+    """Return whether `using` is an instance of the class `name` in this module of `sqlalchemy.orm`. An instance cannot
     exist unless the module is imported.
 
     So a process that does not use sessions avoids the import, which takes a quarter as long as importing SQLAlchemy.

@@ -76,7 +76,7 @@ class Integration:
         return False
 
     def transaction(self) -> AbstractContextManager[object | None]:
-        """Yield the current transaction in the form that `using()` accepts; None if it is unknown."""
+        """Yield the current transaction in the form that `using()` accepts; None if the transaction is unknown."""
         return nullcontext()
 
     def around_handler(self, context: TaskContext) -> AbstractContextManager[None]:  # noqa: ARG002 - used by methods that override this one

@@ -1,4 +1,4 @@
-"""Attributes that other libraries' objects and modules have, each with its replacement in outboxq."""
+"""Attributes of other libraries' objects and modules, each with its replacement in outboxq."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ OF_ONE_CALL: Mapping[str, str] = {
     **_each("link_error on_failure on_success", A_HOOK),
     **_each("retry retry_delay retry_policy", "retry= of @outbox.task"),
 }
-"""Replacements for options that other libraries have for one call to a task."""
+"""Replacements for other libraries' options for one call to a task."""
 _OF_EACH_TASK = "retry= of each @outbox.task that subscribes"
 OF_AN_EMIT: Mapping[str, str] = {
     **_each("body data message", "the payload as the second argument: outbox.emit(topic, payload, …)"),
@@ -202,7 +202,7 @@ OF_A_SNOOZE: Mapping[str, str] = {
     **_each("at eta until", "ctx.retry_at(moment) or raise Snooze(moment - now)"),
     **{span: f"Snooze(timedelta({span}=…))" for span in _SPANS if span != "seconds"},
 }
-"""Replacements for arguments with which other libraries postpone a task."""
+"""Replacements for other libraries' arguments that postpone a task."""
 OF_AN_ADVANCE: Mapping[str, str] = {
     **_each("delta time", "advance(timedelta(days=7)), or a number of seconds"),
     **_each("to until", "drain(until=…)"),
@@ -246,7 +246,7 @@ OF_A_RELAY: Mapping[str, str] = {
     **_each("event events topic topics", 'the topics as the first argument: outbox.relay("order.*", …)'),
     "url": "to=Webhook(url, …)",
 }
-"""Replacements for options that other libraries have for a relay."""
+"""Replacements for other libraries' relay options."""
 OF_A_LIMIT: Mapping[str, str] = {
     "per_key": "concurrency_per_key=, or rate_per_key=",
     "rate_limit": "rate=(100, timedelta(minutes=1))",

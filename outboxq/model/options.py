@@ -64,7 +64,7 @@ class TaskOptions:
     timeout: timedelta | None = None
     """The run time after which the handler is told to stop. None means unlimited."""
     on_dead_letter: OnDeadLetter = OnDeadLetter.RELEASE
-    """The effect on the partition key when the task is Failed."""
+    """The effect on the partition key when the task becomes Failed."""
 
     def with_key(self, partition_key: str | None) -> TaskOptions:
         """Return the options for a task with this partition key. Without a key, `on_dead_letter` does not matter."""

@@ -67,7 +67,7 @@ class EventType(StrEnum):
     RETRY_SCHEDULED = "task_retry_scheduled"
     FAILED = "task_failed"
     RESET = "task_reset"
-    """The lease expired, and the task is back in the outbox."""
+    """The lease expired, and the task returned to the outbox."""
     ABANDONED = "task_abandoned"
     """The lease expired too many times in a row, and the task became Failed."""
     RELEASED = "task_released"
@@ -519,9 +519,9 @@ class TaskTimeout(BaseException):
     """The exception raised in a handler that is still running after its timeout, if the task has
     ``timeout_action="raise"`` or ``"kill"``.
 
-    It may be raised at any line. ``except Exception`` does not catch it, so it also ends a loop that only logs its
-    items' errors. Catch it only to clean up. The attempt has failed, and the retry policy treats it like the
-    TimeoutError that ``ctx.checkpoint()`` raises.
+    It may be raised at any line. ``except Exception`` does not catch it, so it also ends a loop that catches and logs
+    the errors of single items. Catch it only to clean up. The attempt has failed, and the retry policy treats it like
+    the TimeoutError that ``ctx.checkpoint()`` raises.
     """
 
     def __init__(self, message: str = "the handler is still running after its timeout") -> None:

@@ -123,7 +123,7 @@ class HeldRelayKey:
     event_id: UUID
     """The event that was refused."""
     topic: str | None
-    """The topic of that event."""
+    """The topic of the refused event."""
     dead_letter: UUID
     """The task that publishes the event when it is redriven."""
     failed_at: datetime | None
