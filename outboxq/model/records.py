@@ -520,7 +520,7 @@ class TaskTimeout(BaseException):
     ``timeout_action="raise"`` or ``"kill"``.
 
     It may be raised at any line. ``except Exception`` does not catch it, so it also ends a loop that catches and logs
-    the errors of single items. Catch it only to clean up. The attempt has failed, and the retry policy treats it like
+    the errors of individual items. Catch it only to clean up. The attempt has failed, and the retry policy treats it like
     the TimeoutError that ``ctx.checkpoint()`` raises.
     """
 

@@ -34,8 +34,8 @@ Outcome = Confirmed | Refused | Unsure
 
 
 class Transport(Protocol):
-    """A connection to a broker, such as `RabbitMQ`. You can also write your own transport class. Only one thread uses
-    an object at a time.
+    """A connection to a broker, such as `RabbitMQ`. You can also write your own transport class. A transport is used
+    by only one thread at a time.
 
     If a transport also has a `clone()` method, which returns a transport with a separate connection, a process
     publishes its relay shards in parallel, each through its own clone. Otherwise, the shards take turns.
