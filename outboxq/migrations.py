@@ -63,7 +63,7 @@ run.
 """
 
 LOCK = "SELECT pg_advisory_xact_lock(hashtext('outboxq:migrate'))"
-"""A lock that lets only one migration run at a time. It is released when the transaction ends. On SQLite, BEGIN
+"""A lock that lets only one migration run at a time. The lock is released when the transaction ends. On SQLite, BEGIN
 IMMEDIATE does the same.
 """
 
@@ -108,13 +108,13 @@ def upgrade(
 
     With a URL or an Engine, the upgrade runs in its own transaction. With a Connection, it runs in that connection's
     transaction, which remains open; inside an application's own migration, pass ``op.get_bind()``. If the `schema`
-    (PostgreSQL) does not exist, it is created. If the tables belong to a later release that supports this one,
-    the upgrade leaves them unchanged and logs a message. Raises SchemaOutOfDate if that release does not support this
+    (PostgreSQL) does not exist, it is created. If the tables belong to a later release that supports this one, the
+    upgrade leaves them unchanged and logs a message. Raises SchemaOutOfDate if the later release does not support this
     one, and InvalidTarget for a Connection whose transaction cannot roll back the upgrade.
 
-    On PostgreSQL, the upgrade first locks all tables. If another transaction is using one of them, the upgrade waits no
-    longer than `lock_timeout`, because enqueues have to wait for the upgrade during that time. The upgrade then
-    releases its locks, logs a warning that names the other transaction, and tries again. After `wait`, the upgrade
+    On PostgreSQL, the upgrade first locks all tables. If another transaction is using one of the tables, the upgrade
+    waits no longer than `lock_timeout`, because enqueues have to wait for the upgrade during that time. The upgrade
+    then releases its locks, logs a warning that names the other transaction, and tries again. After `wait`, the upgrade
     raises TablesLocked and leaves the tables unchanged. A `lock_timeout` of a second or more may cause a deadlock that
     aborts a producer's transaction; a value below 1 ms raises InvalidArgument.
     """
@@ -290,7 +290,9 @@ def revisions() -> list[tuple[str, str]]:
 
 
 def sql(url: str | URL, revision: str = "head", *, schema: str | None = None) -> str:
-    """Return the migrations as one SQL script that can be applied by other means. This does not connect to a database."""
+    """Return the migrations as one SQL script that can be applied by other means. The function does not connect to a
+    database.
+    """
     from alembic import command
 
     output, parsed = StringIO(), parse_url(url)

@@ -130,8 +130,8 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
             hooks: Code that runs around the enqueueing and handling of all tasks, for example for traces; see `Hook`.
             version: The version of your code, such as "1.12.3". While two releases run side by side, the newer one's
                 schedules apply. With "", the schedules that apply are those of the worker that started last.
-            retention: The time after which completed and cancelled tasks are deleted. One of the workers does this once
-                an hour. None means that no worker deletes them.
+            retention: The time after which completed and cancelled tasks are deleted. One of the workers deletes these
+                tasks once an hour. None means that no worker deletes them.
             outage_timeout: The time for which one of outboxq's own transactions, such as `using(outbox)` or
                 `outbox.store.get(…)`, is retried while the database is unavailable. After that, the database's error is
                 raised. In a handler, the transaction is retried for 30 seconds.
@@ -355,9 +355,9 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         """Store the relays to brokers and the subscriptions of this process's tasks in the database, and delete
         subscriptions that the tasks no longer declare.
 
-        Subscriptions of tasks that this process does not know are not changed. Every worker calls this when it starts.
-        `outboxq upgrade APP` calls it too, so that events that are emitted before a release's first worker starts are
-        not missed.
+        Subscriptions of tasks that this process does not know are not changed. Every worker calls this method when it
+        starts. `outboxq upgrade APP` also calls this method, so that events that are emitted before a release's first
+        worker starts are not missed.
         """
         sync(self.store, self.tasks)
 

@@ -58,8 +58,8 @@ def connection_options(engine: Engine) -> Mapping[str, Any]:
 def is_autocommit(engine: Engine) -> bool:
     """Return True if the engine's connections are AUTOCOMMIT by default.
 
-    Such a connection must not get the option again, because SQLAlchemy up to 2.0.18 removes AUTOCOMMIT when it resets
-    the option.
+    The isolation level of these connections must not be set again, because SQLAlchemy up to 2.0.18 removes AUTOCOMMIT
+    when it resets that option.
     """
     by_itself = getattr(engine.dialect, "_on_connect_isolation_level", None) == "AUTOCOMMIT"
     return by_itself and "isolation_level" not in engine.get_execution_options()
@@ -123,8 +123,8 @@ def _forget_in_children() -> None:
 
 
 _ours: weakref.WeakSet[Engine] = weakref.WeakSet()
-"""The engines that we created. One function serves them all, because a function that runs at each fork cannot be
-unregistered, and each wait for results creates an engine.
+"""The engines that we created. A single function handles all of these engines, because a function that runs at each
+fork cannot be unregistered, and each wait for results creates an engine.
 """
 _inherited: list[Pool] = []
 """Pools of the processes that forked this one."""
@@ -150,7 +150,7 @@ def parse_url(url: str | URL) -> URL:
 
 def configure_sqlite(engine: Engine) -> Engine:
     """Make this SQLite engine begin every transaction explicitly, so that a task enqueued inside a savepoint is rolled
-    back with it.
+    back with the savepoint.
 
     By default, the sqlite3 driver does not begin a transaction before a SAVEPOINT. Releasing that savepoint then
     commits, and the outer rollback has no effect. With this call, SQLAlchemy begins every transaction itself, as a

@@ -159,8 +159,8 @@ class Grammar(Protocol):
     ) -> tuple[sa.FromClause, Any]:
         """Join each row of `source` with up to `limit` outbox entries. Returns the join and the entries' columns.
 
-        `choose` is called with the outbox to select from. It returns the query with its order and its conditions, which
-        may name columns of `source`.
+        `choose` is called with the outbox to select from. The function returns the query with its order and its
+        conditions, which may name columns of `source`.
         """
 
     def crowded(self, outbox: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
@@ -204,7 +204,9 @@ class Grammar(Protocol):
 
     @property
     def next_transaction(self) -> sa.ColumnElement[int]:
-        """Return the id that the next transaction will get. It is read once, in a transaction that does not have an id."""
+        """Return the id that the next transaction will get. The id is read once, in a transaction that does not have
+        one.
+        """
 
     @property
     def snapshot(self) -> sa.ColumnElement[str]:

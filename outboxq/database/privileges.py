@@ -20,7 +20,7 @@ class Role(StrEnum):
     PRODUCER = "producer"
     """Enqueues tasks."""
     WORKER = "worker"
-    """Runs tasks. If its tasks enqueue other tasks, the role is also a producer."""
+    """Runs tasks. If the worker's tasks enqueue other tasks, the role is also a producer."""
     VIEWER = "viewer"
     """Reads with commands such as `status`, `task list` and `verify`."""
     OPERATOR = "operator"

@@ -27,7 +27,7 @@ them are read).
 TOP, BOTTOM = 2**15 - 1, -(2**15)
 """A priority above all others, and one below all others."""
 MANY_QUEUES = 64
-"""A claim from more queues than this reads only a few of them (`store/claims/heads.py`)."""
+"""A claim from more than this number of queues reads only a few of them (`store/claims/heads.py`)."""
 _any_topic = sa.bindparam("any_topic", type_=sa.Boolean, required=True)
 
 
@@ -279,7 +279,9 @@ def matches(topic: sa.ColumnElement[Any], pattern: sa.ColumnElement[Any]) -> sa.
 
 
 LIMITS_OF_KEYS = ("key_concurrency", "key_rate_limit")
-"""The columns of a queue's settings that limit its keys. At least one is set for a queue that limits its keys."""
+"""The columns of a queue's settings that limit its keys. At least one of these columns is set for a queue that limits
+its keys.
+"""
 
 
 def paused(queue: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
@@ -301,7 +303,7 @@ def stopped(g: Grammar, queue: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
     """Return a condition that tests whether no task in the queue may start now, because the queue is paused or has
     reached its concurrency limit or rate limit.
 
-    A queue that limits its keys counts as stopped, because the tasks that it may start depend on their keys
+    A queue that limits its keys counts as stopped, because whether a task may start depends on the task's key
     (`store/claims/limits_sql.py`).
     """
     lease = task_leases.alias("lease")
@@ -364,9 +366,9 @@ def _is_paused(settings: sa.FromClause) -> sa.ColumnElement[bool]:
 def _some(
     queue: sa.ColumnElement[str], says: Callable[[sa.FromClause], sa.ColumnElement[bool]]
 ) -> sa.ColumnElement[bool]:
-    """Return a condition on the queue's settings; it is false if the queue does not have any.
+    """Return a condition on the queue's settings; the condition is false if the queue does not have settings.
 
-    It is a scalar subquery, which remains a lookup by key whatever the rest of the plan is.
+    The condition is a scalar subquery, which remains a lookup by key whatever the rest of the plan is.
     """
     mine = queue_settings.alias("mine")
     found = sa.select(mine.c.queue).where(mine.c.queue == queue, says(mine)).correlate_except(mine)

@@ -78,8 +78,8 @@ class Target(ABC):
         return compiled.run(execute, values, rows)
 
     def ensure_readable(self) -> None:
-        """Raise UnsupportedDatabase or InvalidTarget if strings would not be read back as they were written. This does
-        not need a round trip.
+        """Raise UnsupportedDatabase or InvalidTarget if strings would not be read back as they were written. The check
+        does not need a round trip.
         """
         self.dialect.ensure_readable(self._raw())
 
@@ -382,7 +382,7 @@ class DjangoTarget(Target):
 
     def forbid_commit(self, reason: Callable[[], InvalidTarget | None]) -> None:
         """Make Django roll back the innermost `atomic()` block that has a savepoint when that block ends. Django itself
-        does so after an error in an `atomic()` block without a savepoint.
+        rolls back that block after an error in an `atomic()` block without a savepoint.
         """
         if self.connection.in_atomic_block and (error := reason()) is not None:
             self.connection.rollback_exc = error  # the cause of the error that Django raises at the next query
@@ -518,7 +518,7 @@ def _django_connection(alias: str) -> Any:
 
 
 def refusal(using: object) -> str:
-    """Return the message for an object that provides no transaction to write in. It says what to pass instead."""
+    """Return the message for an object that provides no transaction. The message says what to pass instead."""
     kind = type(using)
     name = f"{kind.__module__}.{kind.__qualname__}"
     if isinstance(using, type):

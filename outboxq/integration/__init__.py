@@ -110,4 +110,4 @@ class Integration:
         """
 
     def on_thread_exit(self) -> None:
-        """Close a handler thread's resources. This is called in the thread before it ends."""
+        """Close a handler thread's resources. This method is called in the thread itself, before the thread ends."""

@@ -304,8 +304,8 @@ class _SafeHook:
         )
 
     def _manager(self, method: str, about: object) -> AbstractContextManager[Any]:
-        """Return the context manager that one of the hook's methods returns. Raises TypeError if it returns anything
-        else.
+        """Return the context manager that one of the hook's methods returns. Raises TypeError if the method returns
+        anything else.
         """
         found = getattr(self.hook, method)(about)
         if not isinstance(found, AbstractContextManager):

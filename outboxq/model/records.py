@@ -545,7 +545,7 @@ OUTCOMES: Final[Mapping[EventType, str]] = {
 
 
 def fields_of(claim: Claim, **more: Any) -> dict[str, Any]:
-    """Return the fields for a log record about this claim, for `extra=`. They never include the task's arguments."""
+    """Return the fields for a log record about this claim, for `extra=`. The fields exclude the task's arguments."""
     return {
         "task_id": str(claim.id),
         "task": claim.task_name,

@@ -156,7 +156,7 @@ def is_counted(number: int) -> bool:
 
 
 def count_of(number: int) -> str:
-    """Return a count of a relay's events in words, with a + if there may be more."""
+    """Return a count of a relay's events in words, with a + if there may be more events."""
     return str(number) if is_counted(number) else f"{number}+"
 
 

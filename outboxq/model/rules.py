@@ -82,7 +82,7 @@ class Rule(ABC):
 
 
 def parse_rule(rule: str, tz: str, *, starts_at: datetime) -> Rule:
-    """Parse a rule for a time zone. Its ticks begin at `starts_at`, from which the interval `every` is counted.
+    """Parse a rule for a time zone. The rule's ticks begin at `starts_at`, from which the interval `every` is counted.
 
     Raises InvalidArgument if the rule is invalid or this machine has no such zone. Recently parsed rules are cached.
     """

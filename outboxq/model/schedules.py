@@ -96,7 +96,9 @@ class Schedule(NewSchedule):
     declaration: str | None = None
     """A digest of what the code declares."""
     planted_until: datetime
-    """All ticks from `updated_at` up to this time are planted. It moves back only when planted ticks are cancelled."""
+    """All ticks from `updated_at` up to this time are planted. The time moves back only when planted ticks are
+    cancelled.
+    """
     paused_at: datetime | None = None
     pause_reason: str | None = None
     created_at: datetime

@@ -157,8 +157,8 @@ def no_task_name(name: str, known: Collection[str]) -> str:
 
 
 def unused_queue(name: str, known: Collection[str]) -> str:
-    """Return a sentence that reports that a worker's queue is not in use. It explains how to name several queues, or
-    suggests the most similar queue in use.
+    """Return a sentence that reports that a worker's queue is not in use. The sentence explains how to name several
+    queues, or suggests the most similar queue in use.
     """
     several = " ".join(f"-q {part.strip()}" for part in name.split(",") if part.strip())
     hint = f"; to serve several queues, repeat the option: {several}" if "," in name else nearest(name, known)

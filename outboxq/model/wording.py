@@ -10,7 +10,8 @@ MOST_LISTED = 3
 LONGEST_TEXT = 20_000
 """The maximum number of characters that a page shows of one string."""
 TENTHS = 9.95
-"""The shortest span, in seconds, that is written in whole seconds. With one decimal place, it would read 10.0 s."""
+"""The shortest span, in seconds, that is written in whole seconds. With one decimal place, this span would read 10.0 s.
+"""
 IMPORT = "import its module where the worker starts"
 """The remedy for a task that a worker does not know."""
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))

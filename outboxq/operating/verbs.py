@@ -95,8 +95,8 @@ def RESCHEDULE(
 ) -> Outcome:
     """Change the due time of a waiting task or a dead letter.
 
-    A waiting task keeps its attempt number. A dead letter runs again at that time, from its first attempt. A running
-    task cannot be rescheduled.
+    A waiting task keeps its attempt number. A dead letter runs again at the new due time, from its first attempt. A
+    running task cannot be rescheduled.
     """
     if (at is None) is (delay is None):
         raise ValueMissing("give either the time at which the task is due, or the span of time until then")

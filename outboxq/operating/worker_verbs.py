@@ -57,8 +57,8 @@ def RESUME_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outco
 def STOP_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
     """Stop a worker as SIGTERM does.
 
-    It claims no more tasks, and lets its running tasks finish. A supervisor or a service manager may start another
-    worker in its place.
+    The worker claims no more tasks, and lets its running tasks finish. A supervisor or a service manager may start
+    another worker in its place.
     """
     return _ordered(store, worker, WorkerOrder.STOP, "has been asked to stop, and will begin to stop", using)
 

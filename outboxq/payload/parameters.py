@@ -260,7 +260,7 @@ def dump_result(value: object, *, name: str) -> str | None:
 
 
 def dump_payload(value: object, *, name: str) -> str:
-    """Return an event's payload as JSON. It is written like a result, because the emitter does not know its
+    """Return an event's payload as JSON. The payload is written like a result, because the emitter does not know the
     subscribers' annotations.
     """
     return _dump(value, name, "payload")

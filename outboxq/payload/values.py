@@ -27,7 +27,7 @@ MAX_INTEGER_BITS = 14_284
 (`sys.set_int_max_str_digits`). Counting digits would be slow.
 """
 BY_REFERENCE = "store the data elsewhere, and use a reference to it instead"
-"""The remedy for a value that is too large. It suits arguments, results and payloads."""
+"""The remedy for a value that is too large. The remedy suits arguments, results and payloads."""
 
 Textual = date | time | timedelta | UUID | Decimal
 """The classes that `to_text` writes. `datetime` is not listed, because it is a subclass of `date`."""
