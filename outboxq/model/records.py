@@ -520,8 +520,8 @@ class TaskTimeout(BaseException):
     ``timeout_action="raise"`` or ``"kill"``.
 
     It may be raised at any line. ``except Exception`` does not catch it, so it also ends a loop that catches and logs
-    the errors of individual items. Catch it only to clean up. The attempt has failed, and the retry policy treats it like
-    the TimeoutError that ``ctx.checkpoint()`` raises.
+    the errors of individual items. Catch it only to clean up. The attempt has failed, and the retry policy treats it
+    like the TimeoutError that ``ctx.checkpoint()`` raises.
     """
 
     def __init__(self, message: str = "the handler is still running after its timeout") -> None:
