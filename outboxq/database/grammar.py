@@ -80,7 +80,7 @@ class Grammar(Protocol):
     topics: sa.FromClause
     """The topics that a worker handles, as one relation for the whole statement."""
     floors: sa.FromClause | None = None
-    """The pairs with many dead entries that the claimer knows (`queue_order.FLOORS`); None if the database does not
+    """The pairs that the claimer knows to have many dead entries (`queue_order.FLOORS`); None if the database does not
     keep dead entries.
     """
 

@@ -303,7 +303,7 @@ class Sourced(Answering, Generic[R_co]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Handle(Sourced[R_co]):
-    """The return value of `enqueue`: the task's id, and what was written."""
+    """The return value of `enqueue`: the task's id, and whether the task was created or replaced."""
 
     _noun = "a handle"
     id: UUID

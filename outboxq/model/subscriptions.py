@@ -75,7 +75,7 @@ class Emitted:
     """
     relays: tuple[str, ...] = ()
     """The names of the relays to brokers that publish the event, sorted. A relay that has already received an event
-    with this idempotency key is not included. A relay to a webhook is a task and is in `handles`.
+    with this idempotency key is not included. A relay to a webhook is a task, so its handle is in `handles`.
     """
 
 
