@@ -125,16 +125,16 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
             schema: The PostgreSQL schema that contains outboxq's tables. None means that the search path decides.
             session: A function that returns the current request's Session, such as a `scoped_session`. `task.enqueue()`
                 writes in that Session's transaction, and handlers can use the Session too.
-            integration: A framework's transaction, sessions and commands; see `Integration`. It cannot be combined with
-                `session`.
+            integration: A framework's transaction, sessions and commands; see `Integration`. This option cannot be
+                combined with `session`.
             hooks: Code that runs around the enqueueing and handling of all tasks, for example for traces; see `Hook`.
             version: The version of your code, such as "1.12.3". While two releases run side by side, the newer one's
                 schedules apply. With "", the schedules that apply are those of the worker that started last.
             retention: The time after which completed and cancelled tasks are deleted. One of the workers deletes these
                 tasks once an hour. None means that no worker deletes them.
             outage_timeout: The time for which one of outboxq's own transactions, such as `using(outbox)` or
-                `outbox.store.get(…)`, is retried while the database is unavailable. After that, the database's error is
-                raised. In a handler, the transaction is retried for 30 seconds.
+                `outbox.store.get(…)`, is retried while the database is unavailable. After this time, the database's
+                error is raised. In a handler, the transaction is retried for 30 seconds.
             source: The name of this application in the events that `relay` sends to other programs: a URI or a name
                 without spaces, such as "shop".
 
@@ -234,8 +234,8 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
             priority: -100 to 100. Tasks with a higher priority start first.
             retry: A RetryPolicy or a tenacity Retrying, which decides whether a failed task gets another attempt. None
                 means ten attempts.
-            lease: The time after which a dead worker's task is recovered. A live worker extends the lease, so it need
-                not cover the handler's duration.
+            lease: The time after which a dead worker's task is recovered. A live worker extends the lease, so the lease
+                can be shorter than the handler's run time.
             timeout: The time after which ``ctx.timed_out`` tells the handler to stop. None means no limit.
             timeout_action: The action that the worker takes after the timeout. "ask": none. "raise": TaskTimeout is
                 raised in the handler. "kill": the same, and a handler that is still running after the worker's
@@ -244,7 +244,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
                 transaction commits the completion and everything that the handler enqueued, so all of it takes effect
                 exactly once within this database.
             subscribe: Topics, given as exact names or patterns (``order.*``). The task is enqueued for each emitted
-                event with such a topic; the event's payload is the task's only argument.
+                event with a matching topic; the event's payload is the task's only argument.
             on_dead_letter: The effect on a partition key when a task with this key becomes Failed. "release": the key's
                 next task runs. "hold": the next task waits until the dead letter is redriven or discarded.
             check_types: When enqueueing, refuse an argument that does not match its parameter's annotation, if the
@@ -319,7 +319,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         tasks only for subscribers that have been added since. All of the tasks get the `headers`, which work as in
         `Task.using`.
 
-        Raises PayloadError if the payload is not strict JSON, InvalidArgument for an option out of range, and
+        Raises PayloadError if the payload is not strict JSON, InvalidArgument for an option that is out of range, and
         InvalidTarget if there is no transaction to write in. All of these errors are raised before anything is written.
         """
         event = NewEvent(

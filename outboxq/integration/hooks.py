@@ -101,16 +101,16 @@ class Hook:
     def ended(self, context: TaskContext, outcome: Outcome, seconds: float) -> None:
         """Observe the outcome of an attempt that took `seconds`. After a failure, `context.error` is the exception.
 
-        This is called inside `handling`, unless `context.was_killed` is True because the handler did not stop or its
-        child process died. The completion of a transactional task has already been committed; any other outcome is
-        about to be written. This is not called if the lease was lost, because the outcome is then discarded.
+        This method is called inside `handling`, unless `context.was_killed` is True because the handler did not stop or
+        its child process died. The completion of a transactional task has already been committed; any other outcome is
+        about to be written. This method is not called if the lease was lost, because the outcome is then discarded.
         """
 
     def worker_started(self, worker: WorkerInfo) -> None:
         """React to a worker that is about to start in this process."""
 
     def worker_stopped(self, worker: WorkerInfo) -> None:
-        """React to a worker that has stopped. This is not called in a process that is killed or told to stop
+        """React to a worker that has stopped. This method is not called in a process that is killed or told to stop
         immediately.
         """
 

@@ -48,7 +48,7 @@ def belongs_to(connection: Connection, session: Session) -> None:
 
 
 def forget(target: object) -> None:
-    """Forget the session's uncommitted tasks and events, because they are not wanted."""
+    """Forget the session's uncommitted tasks and events, so that no warning about them is logged."""
     if (session := _session_of(target)) is not None:
         session.__dict__.pop(_NOTED, None)
 

@@ -293,8 +293,8 @@ class Sourced(Answering, Generic[R_co]):
         return getattr(self, "_source", None)
 
     def asking(self, source: ResultSource) -> Self:
-        """Make this handle ask `source` for the result, and return the handle. Call this before sharing the handle with
-        other threads.
+        """Make this handle ask `source` for the result, and return the handle. Call this method before sharing the
+        handle with other threads.
         """
         if self.id.int:  # the handle that all skipped tasks share does not belong to an outbox
             object.__setattr__(self, "_source", source)
