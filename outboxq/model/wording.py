@@ -107,8 +107,8 @@ def sentence(text: str) -> str:
 
 
 def plain(value: object, *, kept: Container[str] = "") -> str:
-    """Return the text with invisible characters written as escapes, except those in `kept`, so that they cannot control
-    a terminal or imitate other text.
+    """Return the text with invisible characters, except those in `kept`, written as escapes, so that the text can
+    neither control a terminal nor imitate other text.
     """
     text = "" if value is None else str(value)
     if text.isprintable():  # true for most strings; checking each character took a quarter of a page's time

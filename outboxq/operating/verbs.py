@@ -218,7 +218,7 @@ def _moved(task: UUID, status: TaskStatus, words: str, *, changes: int = 1) -> O
     undo="resume",
 )
 def PAUSE_QUEUE(store: Store, queue: str, why: str, using: object, *, create: bool = False) -> Outcome:
-    """Stop starting tasks from a queue until it is resumed.
+    """Stop starting tasks from a queue until the queue is resumed.
 
     Tasks that are already running continue.
     """
@@ -312,7 +312,7 @@ def _already_paused(settings: QueueSettings | Schedule) -> str:
     undo="resume",
 )
 def PAUSE_SCHEDULE(store: Store, schedule: str, why: str, using: object) -> Outcome:
-    """Stop planting the ticks of a schedule until it is resumed.
+    """Stop planting the ticks of a schedule until the schedule is resumed.
 
     Planted ticks that are not due yet are cancelled. Tasks that are already running continue.
     """

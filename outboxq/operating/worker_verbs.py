@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     undo="resume",
 )
 def QUIET_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
-    """Stop a worker from claiming tasks until it is resumed.
+    """Stop a worker from claiming tasks until the worker is resumed.
 
     Its running tasks continue. Claimed tasks that have not started are released.
     """
