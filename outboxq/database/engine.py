@@ -59,7 +59,7 @@ def is_autocommit(engine: Engine) -> bool:
     """Return True if the engine's connections are AUTOCOMMIT by default.
 
     The isolation level of these connections must not be set again, because SQLAlchemy up to 2.0.18 removes AUTOCOMMIT
-    when it resets that option.
+    when it resets the isolation level.
     """
     by_itself = getattr(engine.dialect, "_on_connect_isolation_level", None) == "AUTOCOMMIT"
     return by_itself and "isolation_level" not in engine.get_execution_options()

@@ -328,7 +328,8 @@ def _result_codec(function: Callable[..., object]) -> Codec:
 
 
 _RESULT_CODECS: WeakKeyDictionary[Any, tuple[object, object, Codec]] = WeakKeyDictionary()
-"""The codecs for results, keyed by the functions' code objects. Each is stored with its namespace and its annotation.
+"""The codecs for results, keyed by the functions' code objects. Each is stored with the namespace and the annotation
+from which it was made.
 
 Each call to `ctx.step` passes the function again. The function may be a closure that belongs to a single run, but all
 closures made by one `def` share their code. Keeping the codecs reduced the time for a check from 120 us to 3 us

@@ -122,7 +122,7 @@ def keep(g: Grammar, executions: sa.FromClause, events: sa.FromClause) -> sa.Sel
 def kept_since(g: Grammar, executions: sa.FromClause, events: sa.FromClause) -> sa.Select[Any]:
     """Select the tasks that must be kept even though `keep` counted them as droppable or did not see them. Only two
     changes are possible in the partition. A dead letter can leave the status Failed and, if a producer's clock is
-    wrong, a new task can appear. A task that changed in one of these ways has an outbox entry or a lease, or has been
+    wrong, a new task can appear. A task affected by one of these changes has an outbox entry or a lease, or has been
     claimed since, which is recorded in an event whose number was drawn after `keep` ran. The query therefore reads few
     rows.
     """
