@@ -119,9 +119,9 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         """Create an outbox. It does not connect to the database yet.
 
         Args:
-            database: A URL or an Engine. None means the URL in the environment variable OUTBOXQ_DATABASE_URL; if that
-                is not set, the outbox is unbound until you call `bind()`. The engine for a URL is created at first use,
-                so an Outbox can be a module global even if the process forks later.
+            database: A URL or an Engine. None means the URL in the environment variable OUTBOXQ_DATABASE_URL; if the
+                variable is not set, the outbox is unbound until you call `bind()`. The engine for a URL is created at
+                first use, so an Outbox can be a module global even if the process forks later.
             schema: The PostgreSQL schema that contains outboxq's tables. None means that the search path decides.
             session: A function that returns the current request's Session, such as a `scoped_session`. `task.enqueue()`
                 writes in that Session's transaction, and handlers can use the Session too.

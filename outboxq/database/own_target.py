@@ -23,8 +23,8 @@ class OwnTarget(SqlalchemyTarget):
     returns the connection.
 
     Creating SQLAlchemy's Connection takes as much time as all the other layers between an enqueue and the driver. So a
-    Connection is created only for an engine that echoes, has listeners or needs options, or when a transactional task
-    or the handling of an error needs one. Once it has been created, the Connection ends the transaction.
+    Connection is created only if the engine echoes, has listeners or needs options, or if a transactional task or the
+    handling of an error needs one. Once it has been created, the Connection ends the transaction.
     """
 
     own = True

@@ -158,8 +158,8 @@ UNKNOWN_TASK = "unknown task"
 INTERRUPTED = "interrupted transaction"
 """The reason recorded when a transactional task is released because an external error ended its transaction."""
 MAX_INTERRUPTIONS = 5
-"""The maximum number of times in a row that a task whose transaction was interrupted is released without using an
-attempt. The count is reset when the handler itself ends the attempt.
+"""The maximum number of consecutive interrupted transactions for which a task is released without using an attempt. The
+count is reset when the handler itself ends the attempt.
 """
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9001, 1, 1, tzinfo=UTC) - timedelta(microseconds=1)
 """The earliest and the latest time that the tables can store."""

@@ -267,7 +267,7 @@ def privileges(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:
 
 def triggers(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:
     """Select the name of each trigger on a table, the statement that creates it, and the words with which ALTER TABLE
-    sets its state; NULL if its state is that of a new trigger.
+    sets the trigger's state; NULL if the trigger has the state of a new trigger.
     """
     states = {"D": "DISABLE", "R": "ENABLE REPLICA", "A": "ENABLE ALWAYS"}
     state = sa.case({key: text_literal(words) for key, words in states.items()}, value=pg_trigger.c.tgenabled)
@@ -280,8 +280,8 @@ def triggers(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:
 
 
 def tied(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Select the objects of the application that would stay with a table when it becomes a partition: row security and
-    its policies, views, foreign keys and publications.
+    """Select the application's objects that would stay with a table when the table becomes a partition: row security
+    and its policies, views, foreign keys and publications.
     """
 
     def called(kind: str, name: Any) -> sa.ColumnElement[str]:
