@@ -1,8 +1,8 @@
 """Write inside the transaction that a task belongs to, on that transaction's connection, with any supported library.
 
-A target runs compiled statements on the caller's connection. It never commits or rolls back the transaction, and never
-closes the connection. It does not catch database errors, because otherwise the transaction's owner would not know that
-the transaction has been aborted.
+A target runs compiled statements on the caller's connection. A target never commits or rolls back the transaction, and
+never closes the connection. It does not catch database errors, because otherwise the transaction's owner would not know
+that the transaction has been aborted.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ OPTION_COLUMNS: Mapping[str, str] = {
     one.name: f"{one.name}_seconds" if str(one.type).startswith("timedelta") else one.name
     for one in fields(TaskOptions)
 }
-"""The column for each option. It has the option's name, with `_seconds` appended for a span of time."""
+"""The column for each option. The column has the option's name, with `_seconds` appended for a span of time."""
 OPTION_KINDS: Mapping[str, Callable[[Any], Any]] = {
     **{name: lambda seconds: timedelta(seconds=seconds) for name, column in OPTION_COLUMNS.items() if name != column},
     **{one.name: type(one.default) for one in fields(TaskOptions) if isinstance(one.default, StrEnum)},

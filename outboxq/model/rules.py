@@ -416,8 +416,8 @@ def plan(schedule: Schedule, *, now: datetime, horizon: timedelta, limit: int) -
 
 
 def jitter_of(schedule: Schedule, tick: datetime) -> timedelta:
-    """Return the delay from a tick until its task is due. It is the same on every worker, because it is derived from
-    the schedule's name and the tick.
+    """Return the delay from a tick until its task is due. The delay is the same on every worker, because it is derived
+    from the schedule's name and the tick.
     """
     if schedule.jitter is None:
         return timedelta(0)

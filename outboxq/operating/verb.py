@@ -158,8 +158,8 @@ class Verb:
     undo: str = ""
     """The name of the verb that undoes this one; "" if there is none."""
     is_long: bool = False
-    """True if the verb uses several transactions. Its function then has the parameter `on_change`, for the record of
-    the action.
+    """True if the verb uses several transactions. The verb's function then has the parameter `on_change`, for the
+    record of the action.
     """
 
     @property

@@ -392,7 +392,9 @@ class TextCodec(Codec):
 
 
 class EnumCodec(Codec):
-    """An enum member. It is stored by value if every value is a string, a number or a boolean, otherwise by name."""
+    """An enum member. A member is stored by value if every member's value is a string, a number or a boolean, otherwise
+    by name.
+    """
 
     def __init__(self, cls: type[enum.Enum]) -> None:
         self.cls, self.accepts, self.label = cls, cls, cls.__name__
