@@ -150,8 +150,8 @@ class Grammar(Protocol):
         """
 
     def rows(self, name: str, columns: Columns, constant: frozenset[str] = frozenset()) -> sa.FromClause:
-        """Return a batch as a relation of bound parameters. Each column in `constant` has the same value in all rows,
-        which is sent once.
+        """Return a batch as a relation of bound parameters. Each column in `constant` has the same value in all rows;
+        that value is sent once.
         """
 
     def each(
