@@ -53,7 +53,7 @@ class OwnTarget(SqlalchemyTarget):
     # would keep the others from their connections.
     @memoized_property
     def connection(self) -> Connection:
-        """The Connection, with SQLAlchemy's transaction begun."""
+        """The Connection, in which SQLAlchemy has begun a transaction."""
         connection = Connection(self._engine, self._pooled) if self._is_bare else self._engine.connect()
         try:
             if self._options:

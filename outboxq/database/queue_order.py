@@ -175,7 +175,8 @@ def may_have_due(g: Grammar, queue: sa.ColumnElement[str]) -> sa.ColumnElement[b
 def pairs(
     queues: sa.FromClause, without: Callable[[Any], sa.ColumnElement[bool]] | None = None, *, name: str = "pairs"
 ) -> sa.CTE:
-    """Return the (queue, priority) pairs that have entries, by hopping through the index. A NULL ends each queue.
+    """Return the (queue, priority) pairs that have entries, by hopping through the index. The last pair of each queue
+    has the priority NULL.
 
     Queues in `without` are left out.
     """

@@ -84,8 +84,8 @@ class Target(ABC):
         self.dialect.ensure_readable(self._raw())
 
     def is_aborted(self) -> bool:
-        """Return True if the transaction refuses further statements because of an error. This does not need a round
-        trip.
+        """Return True if the transaction refuses further statements because of an error. The check does not need a
+        round trip.
         """
         return self.dialect.is_aborted(self._raw())
 

@@ -67,7 +67,7 @@ class TaskOptions:
     """The effect on the partition key when the task becomes Failed."""
 
     def with_key(self, partition_key: str | None) -> TaskOptions:
-        """Return the options for a task with this partition key. Without a key, `on_dead_letter` does not matter."""
+        """Return the options for a task with this partition key. Without a key, `on_dead_letter` has no effect."""
         return replace(self, on_dead_letter=OnDeadLetter.RELEASE) if partition_key is None else self
 
     @property

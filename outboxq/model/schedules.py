@@ -36,7 +36,7 @@ class CatchUp(StrEnum):
     LATEST = "latest"
     """Only the newest missed tick runs, immediately."""
     ALL = "all"
-    """All missed ticks run, oldest first, up to a limit. An event records how many were skipped."""
+    """All missed ticks run, oldest first, up to a limit. An event records how many ticks were skipped."""
 
 
 HORIZON = timedelta(seconds=60)
