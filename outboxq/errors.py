@@ -252,8 +252,8 @@ class WebhookInvalid(OutboxqError, ValueError):
 
 
 class MessageUnreadable(OutboxqError, ValueError):
-    """A message from another program cannot become a task. It is kept as a dead letter, and a redrive tries to read it
-    again.
+    """A message from another program cannot become a task. The message is kept as a dead letter, and a redrive tries to
+    read it again.
     """
 
 

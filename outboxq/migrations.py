@@ -63,7 +63,7 @@ run.
 """
 
 LOCK = "SELECT pg_advisory_xact_lock(hashtext('outboxq:migrate'))"
-"""A lock that lets only one migration run at a time. It is released when the transaction ends. On SQLite, BEGIN
+"""A lock that lets only one migration run at a time. The lock is released when the transaction ends. On SQLite, BEGIN
 IMMEDIATE does the same.
 """
 
@@ -103,17 +103,18 @@ def upgrade(
     lock_timeout: timedelta = table_locks.LOCK_TIMEOUT,
     wait: timedelta = table_locks.WAIT,
 ) -> None:
-    """Upgrade the tables to `revision`. Many processes may call this at once, and it may be called again at any time.
+    """Upgrade the tables to `revision`. Many processes may call this function at once, and it may be called again at
+    any time.
 
     With a URL or an Engine, the upgrade runs in its own transaction. With a Connection, it runs in that connection's
     transaction, which remains open; inside an application's own migration, pass ``op.get_bind()``. If the `schema`
-    (PostgreSQL) does not exist, it is created. If the tables belong to a later release that supports this one,
-    the upgrade leaves them unchanged and logs a message. Raises SchemaOutOfDate if that release does not support this
+    (PostgreSQL) does not exist, it is created. If the tables belong to a later release that supports this one, the
+    upgrade leaves them unchanged and logs a message. Raises SchemaOutOfDate if the later release does not support this
     one, and InvalidTarget for a Connection whose transaction cannot roll back the upgrade.
 
-    On PostgreSQL, the upgrade first locks all tables. If another transaction is using one of them, the upgrade waits no
-    longer than `lock_timeout`, because enqueues have to wait for the upgrade during that time. The upgrade then
-    releases its locks, logs a warning that names the other transaction, and tries again. After `wait`, the upgrade
+    On PostgreSQL, the upgrade first locks all tables. If another transaction is using one of the tables, the upgrade
+    waits no longer than `lock_timeout`, because enqueues have to wait for the upgrade during that time. The upgrade
+    then releases its locks, logs a warning that names the other transaction, and tries again. After `wait`, the upgrade
     raises TablesLocked and leaves the tables unchanged. A `lock_timeout` of a second or more may cause a deadlock that
     aborts a producer's transaction; a value below 1 ms raises InvalidArgument.
     """
@@ -179,10 +180,10 @@ def partition(
     the names are returned.
 
     The function uses one transaction, which locks the two tables and reads each of them once. This takes about a second
-    for a few million rows. Call it as the tables' owner. Like `upgrade`, it waits for open transactions. Raises
-    UnsupportedDatabase on SQLite, InvalidArgument if `every` differs from the existing partitions' period,
+    for a few million rows. Call the function as the tables' owner. Like `upgrade`, it waits for open transactions.
+    Raises UnsupportedDatabase on SQLite, InvalidArgument if `every` differs from the existing partitions' period,
     ConfigurationError if one of the application's views, foreign keys, policies or publications refers to one of the
-    two tables, and TablesLocked.
+    two tables, and TablesLocked if other sessions keep the tables locked.
     """
     rounds = Rounds(lock_timeout=lock_timeout, wait=wait)
     check_schema_name(schema)
@@ -216,7 +217,8 @@ def partition(
 
 
 def in_rounds(connection: Connection, work: Callable[[], T], *, schema: str | None, rounds: Rounds | None = None) -> T:
-    """Run `work`, which locks tables, in a savepoint, and repeat it until it gets its locks; return its result.
+    """Run `work`, which locks tables, in a savepoint, and repeat it until the locks are acquired. Returns the result of
+    `work`.
 
     The rollback to the savepoint releases all locks from the round, so that other sessions can continue before the next
     round. Raises TablesLocked after the last round. SQLite has only one lock, which the transaction already holds.
@@ -288,7 +290,9 @@ def revisions() -> list[tuple[str, str]]:
 
 
 def sql(url: str | URL, revision: str = "head", *, schema: str | None = None) -> str:
-    """Return the migrations as one SQL script that can be applied by other means. This does not connect to a database."""
+    """Return the migrations as one SQL script that can be applied by other means. The function does not connect to a
+    database.
+    """
     from alembic import command
 
     output, parsed = StringIO(), parse_url(url)

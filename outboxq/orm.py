@@ -1,6 +1,6 @@
 """Read-only ORM classes for outboxq's tables: use ``select(TaskExecution)`` in any Session.
 
-The classes are mapped onto the tables of `database/tables` in a registry of their own. They need no declarative base
+The classes are mapped onto the tables of `database/tables` in a separate registry. The classes need no declarative base
 and do not change any metadata. Only outboxq may change a task, because it writes the event at the same time. Creating,
 changing or deleting an object therefore raises ReadOnly. `update()` and `delete()` statements are not checked; whether
 they are allowed depends on the role's privileges.
@@ -242,8 +242,8 @@ def _seen(kind: type[Any], **options: Any) -> Any:
 
 
 def _events_of(execution: FromClause, happened: FromClause) -> ColumnElement[bool]:
-    """Return the condition that joins a task with its events. It has one part for each of three disjoint indexes, as
-    does `select_history` in `store/tasks/tasks.py`.
+    """Return the condition that joins a task with its events. The condition has one part for each of three disjoint
+    indexes, as does `select_history` in `store/tasks/tasks.py`.
 
     The parts refer to the task in two equivalent ways. Otherwise PostgreSQL would factor out the common condition, and
     then hash the whole history to find a few tasks' events.

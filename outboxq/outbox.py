@@ -91,7 +91,9 @@ _OF_A_TASK: Mapping[str, Any] = {
 }
 """The defaults of these options."""
 _LEFT_OUT: Any = object()
-"""A marker for an argument that was not given. None cannot be the marker, because passing None is a mistake."""
+"""A marker for an argument that was not given. None cannot be the marker, because passing None must be detected as a
+mistake.
+"""
 
 
 class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
@@ -117,22 +119,22 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         """Create an outbox. It does not connect to the database yet.
 
         Args:
-            database: A URL or an Engine. None means the URL in the environment variable OUTBOXQ_DATABASE_URL; if that
-                is not set, the outbox is unbound until you call `bind()`. The engine for a URL is created at first use,
-                so an Outbox can be a module global even if the process forks later.
+            database: A URL or an Engine. None means the URL in the environment variable OUTBOXQ_DATABASE_URL; if the
+                variable is not set, the outbox is unbound until you call `bind()`. The engine for a URL is created at
+                first use, so an Outbox can be a module global even if the process forks later.
             schema: The PostgreSQL schema that contains outboxq's tables. None means that the search path decides.
             session: A function that returns the current request's Session, such as a `scoped_session`. `task.enqueue()`
                 writes in that Session's transaction, and handlers can use the Session too.
-            integration: A framework's transaction, sessions and commands; see `Integration`. It cannot be combined with
-                `session`.
+            integration: A framework's transaction, sessions and commands; see `Integration`. This option cannot be
+                combined with `session`.
             hooks: Code that runs around the enqueueing and handling of all tasks, for example for traces; see `Hook`.
             version: The version of your code, such as "1.12.3". While two releases run side by side, the newer one's
                 schedules apply. With "", the schedules that apply are those of the worker that started last.
-            retention: The time after which completed and cancelled tasks are deleted. One of the workers does this once
-                an hour. None means that no worker deletes them.
+            retention: The time after which completed and cancelled tasks are deleted. One of the workers deletes these
+                tasks once an hour. None means that no worker deletes them.
             outage_timeout: The time for which one of outboxq's own transactions, such as `using(outbox)` or
-                `outbox.store.get(…)`, is retried while the database is unavailable. After that, the database's error is
-                raised. In a handler, the transaction is retried for 30 seconds.
+                `outbox.store.get(…)`, is retried while the database is unavailable. After this time, the database's
+                error is raised. In a handler, the transaction is retried for 30 seconds.
             source: The name of this application in the events that `relay` sends to other programs: a URI or a name
                 without spaces, such as "shop".
 
@@ -209,7 +211,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
 
     @property
     def inbox(self) -> Inbox:
-        """The inbox, which accepts each message from another program once."""
+        """The inbox, which accepts each message from another program only once."""
         return Inbox(self)
 
     @overload
@@ -232,8 +234,8 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
             priority: -100 to 100. Tasks with a higher priority start first.
             retry: A RetryPolicy or a tenacity Retrying, which decides whether a failed task gets another attempt. None
                 means ten attempts.
-            lease: The time after which a dead worker's task is recovered. A live worker extends the lease, so it need
-                not cover the handler's duration.
+            lease: The time after which a dead worker's task is recovered. A live worker extends the lease, so the lease
+                can be shorter than the handler's run time.
             timeout: The time after which ``ctx.timed_out`` tells the handler to stop. None means no limit.
             timeout_action: The action that the worker takes after the timeout. "ask": none. "raise": TaskTimeout is
                 raised in the handler. "kill": the same, and a handler that is still running after the worker's
@@ -242,7 +244,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
                 transaction commits the completion and everything that the handler enqueued, so all of it takes effect
                 exactly once within this database.
             subscribe: Topics, given as exact names or patterns (``order.*``). The task is enqueued for each emitted
-                event with such a topic; the event's payload is the task's only argument.
+                event with a matching topic; the event's payload is the task's only argument.
             on_dead_letter: The effect on a partition key when a task with this key becomes Failed. "release": the key's
                 next task runs. "hold": the next task waits until the dead letter is redriven or discarded.
             check_types: When enqueueing, refuse an argument that does not match its parameter's annotation, if the
@@ -312,12 +314,12 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         to JSON according to its own type, and each task reads it according to the annotation of its parameter. A
         payload that does not fit the annotation causes an error in the worker, not in this call, because the
         subscribers may belong to another program. If no task subscribes to the topic, `event_unrouted` is recorded. If
-        a task or a relay in this process subscribes to it, but this subscription is not stored yet, a warning is logged
-        once. With an `idempotency_key`, each subscriber gets only one task for that key: a second emit creates tasks
-        only for subscribers that have been added since. All of the tasks get the `headers`, which work as in
+        a task or a relay in this process subscribes to the topic, but this subscription is not stored yet, a warning is
+        logged once. With an `idempotency_key`, each subscriber gets only one task for that key: a second emit creates
+        tasks only for subscribers that have been added since. All of the tasks get the `headers`, which work as in
         `Task.using`.
 
-        Raises PayloadError if the payload is not strict JSON, InvalidArgument for an option out of range, and
+        Raises PayloadError if the payload is not strict JSON, InvalidArgument for an option that is out of range, and
         InvalidTarget if there is no transaction to write in. All of these errors are raised before anything is written.
         """
         event = NewEvent(
@@ -353,9 +355,9 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         """Store the relays to brokers and the subscriptions of this process's tasks in the database, and delete
         subscriptions that the tasks no longer declare.
 
-        Subscriptions of tasks that this process does not know are not changed. Every worker calls this when it starts.
-        `outboxq upgrade APP` calls it too, so that events that are emitted before a release's first worker starts are
-        not missed.
+        Subscriptions of tasks that this process does not know are not changed. Every worker calls this method when it
+        starts. `outboxq upgrade APP` also calls this method, so that events that are emitted before a release's first
+        worker starts are not missed.
         """
         sync(self.store, self.tasks)
 
@@ -375,7 +377,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
         return without_session(cure) if self.integration.knows_transaction else cure
 
     def _of_application(self, store: S) -> S:
-        """Tell the store what it needs to know about the application, and return the store."""
+        """Give the store the application's declared queues and outage timeout, and return the store."""
         store.declared, store.outage_timeout = self.tasks.queues, self._outage_timeout
         return store
 
@@ -401,7 +403,7 @@ class MissedEvents:
     def __init__(self) -> None:
         self._known = set[str]()
         self._number = 0
-        """The number of tasks whose topics are in the next two attributes."""
+        """The number of tasks whose topics are stored in `_exact` and `_prefixes`."""
         self._exact: dict[str, list[str]] = {}
         self._prefixes: list[tuple[str, str]] = []
 

@@ -20,8 +20,8 @@ _OWN: Final = "outboxq_own"
 
 
 def make_engine(url: str | URL, *, poolclass: type[Pool] | None = None) -> Engine:
-    """Create an engine of our own. Its connections are autocommit: every transaction begins with its own statement
-    (`store`).
+    """Create an engine of our own. Its connections are autocommit: `store` begins transactions with explicit
+    statements.
 
     With `poolclass` None, SQLAlchemy chooses the pool. If the engine creates a SQLite file, only the file's owner can
     read and write it. Raises ConfigurationError for a string that is not a URL, and UnsupportedDatabase for a database
@@ -43,7 +43,7 @@ def make_engine(url: str | URL, *, poolclass: type[Pool] | None = None) -> Engin
 
 
 def is_own(engine: Engine) -> bool:
-    """Return True if `make_engine` created this engine. Its connections then do not need further options."""
+    """Return True if `make_engine` created this engine, whose connections then do not need further options."""
     return _OWN in engine.get_execution_options()
 
 
@@ -58,8 +58,8 @@ def connection_options(engine: Engine) -> Mapping[str, Any]:
 def is_autocommit(engine: Engine) -> bool:
     """Return True if the engine's connections are AUTOCOMMIT by default.
 
-    Such a connection must not get the option again, because SQLAlchemy up to 2.0.18 removes AUTOCOMMIT when it resets
-    the option.
+    The isolation level of these connections must not be set again, because SQLAlchemy up to 2.0.18 removes AUTOCOMMIT
+    when it resets the isolation level.
     """
     by_itself = getattr(engine.dialect, "_on_connect_isolation_level", None) == "AUTOCOMMIT"
     return by_itself and "isolation_level" not in engine.get_execution_options()
@@ -69,8 +69,8 @@ def reserve(engine: Engine) -> Engine:
     """Return an engine for the same database with its own pool, whose connections are free even while callers occupy
     every connection of `engine`.
 
-    Its connections are opened with the engine's arguments and creator. Raises ConfigurationError for an engine that has
-    one connection for all threads.
+    The new pool's connections are opened with the arguments and the creator of `engine`. Raises ConfigurationError for
+    an engine that has one connection for all threads.
     """
     if isinstance(engine.pool, StaticPool | SingletonThreadPool):
         raise ConfigurationError("an in-memory SQLite database cannot be shared with a worker; give outboxq a file")
@@ -123,8 +123,8 @@ def _forget_in_children() -> None:
 
 
 _ours: weakref.WeakSet[Engine] = weakref.WeakSet()
-"""The engines that we created. One function serves them all, because a function that runs at each fork cannot be
-unregistered, and each wait for results creates an engine.
+"""The engines that we created. A single function handles all of these engines, because a function that runs at each
+fork cannot be unregistered, and each wait for results creates an engine.
 """
 _inherited: list[Pool] = []
 """Pools of the processes that forked this one."""
@@ -150,7 +150,7 @@ def parse_url(url: str | URL) -> URL:
 
 def configure_sqlite(engine: Engine) -> Engine:
     """Make this SQLite engine begin every transaction explicitly, so that a task enqueued inside a savepoint is rolled
-    back with it.
+    back with the savepoint.
 
     By default, the sqlite3 driver does not begin a transaction before a SAVEPOINT. Releasing that savepoint then
     commits, and the outer rollback has no effect. With this call, SQLAlchemy begins every transaction itself, as a

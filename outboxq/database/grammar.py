@@ -5,8 +5,8 @@ RETURNING), never the list that the caller passed. PostgreSQL runs the chain as 
 SQLite does not have such CTEs, and runs the steps one after the other in a transaction (`dialects/`). Both databases
 use the same chain.
 
-Every transaction takes its locks in the same order: outbox entry, lease, execution, then inserts. A batch is locked in
-id order.
+Every transaction takes its locks in the same order: outbox entry, lease, execution, then inserts. The rows of a batch
+are locked in id order.
 
 `python -m benchmarks.tunings` measures how much time is saved by the fields of a transition that exist only for speed.
 """
@@ -26,7 +26,9 @@ from ..model import TaskStatus
 
 Columns = Mapping[str, TypeEngine[Any]]
 Relations = Mapping[str, Any]
-"""The relations of the steps so far, keyed by name. Each is a FromClause with the columns that the step returned."""
+"""The relations of the steps so far, keyed by the step's name. Each relation is a FromClause with the columns that the
+step returned.
+"""
 Statement = sa.Select[Any] | sa.Insert | sa.Update | sa.Delete
 Step = Callable[[Relations], Statement]
 _Insert = TypeVar("_Insert", bound=sa.Insert)
@@ -47,15 +49,15 @@ class Transition:
     """A chain of statements that take effect together or not at all."""
 
     steps: Mapping[str, Step]
-    """The statements in order. A step may read the relations of the steps before it, and `given`."""
+    """The statements in order. A step may read `given` and the relations of earlier steps."""
     given: Columns = field(default_factory=dict)
     """The columns of the batch, which is the relation `given`; empty for a transition without a batch."""
     constant_columns: frozenset[str] = frozenset()
-    """Columns that usually hold one value in a whole batch. If all of them do, each value is sent once."""
+    """Columns that usually have one value in a whole batch. If all these columns do, each value is sent once."""
     conditions: Mapping[str, StepCondition] = field(default_factory=dict)
     """Steps that are left out unless the batch meets their condition."""
     returns: str | None = None
-    """The step whose rows are the outcome; None for a transition without one."""
+    """The step whose rows are the outcome; None if the transition has no such step."""
     returning: tuple[str, ...] | None = None
     """The columns of the `returns` step that the outcome includes; None means all columns."""
     joined_steps: tuple[str, ...] = ()
@@ -78,7 +80,7 @@ class Grammar(Protocol):
     topics: sa.FromClause
     """The topics that a worker handles, as one relation for the whole statement."""
     floors: sa.FromClause | None = None
-    """The pairs with many dead entries that the claimer knows (`queue_order.FLOORS`); None if the database does not
+    """The pairs that the claimer knows to have many dead entries (`queue_order.FLOORS`); None if the database does not
     keep dead entries.
     """
 
@@ -102,7 +104,7 @@ class Grammar(Protocol):
         """
 
     def is_instant(self, moment: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-        """Return a condition that tests whether the tables allow the stored time; NULL if there is none."""
+        """Return a condition that tests whether the tables allow the stored time; it is NULL if no time is stored."""
 
     def is_id(self, identity: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
         """Return a condition that tests whether the stored id has the form of outboxq's ids."""
@@ -130,7 +132,8 @@ class Grammar(Protocol):
         """Return a JSON object as text: the members of `text`, and the pairs that are not NULL."""
 
     def json_of_one(self, name: str, value: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
-        """Return a JSON object with one pair, whose value is not NULL. This does a third of the work of `json`.
+        """Return a JSON object with one pair, whose value is not NULL. This method does a third of the work that `json`
+        does.
 
         With `json`, an enqueue of 100 tasks takes 11 % more CPU time on PostgreSQL: `python -m benchmarks.tunings`.
         """
@@ -142,13 +145,13 @@ class Grammar(Protocol):
         """Return the text under this name in a JSON object; NULL if there is none."""
 
     def is_json(self, text: sa.ColumnElement[Any], *, an_object: bool = False) -> sa.ColumnElement[bool]:
-        """Return a condition that tests whether the text is JSON (or a JSON object). It never fails, and is NULL only
-        if the text is NULL.
+        """Return a condition that tests whether the text is JSON or, with `an_object`, a JSON object. It never fails,
+        and is NULL only if the text is NULL.
         """
 
     def rows(self, name: str, columns: Columns, constant: frozenset[str] = frozenset()) -> sa.FromClause:
-        """Return a batch as a relation of bound parameters. Its `constant` columns hold one value each, which is sent
-        once.
+        """Return a batch as a relation of bound parameters. Each column in `constant` has the same value in all rows;
+        that value is sent once.
         """
 
     def each(
@@ -156,8 +159,8 @@ class Grammar(Protocol):
     ) -> tuple[sa.FromClause, Any]:
         """Join each row of `source` with up to `limit` outbox entries. Returns the join and the entries' columns.
 
-        `choose` is called with the outbox to select from. It returns the query with its order and its conditions, which
-        may name columns of `source`.
+        `choose` is called with the outbox to select from. The function returns the query with its order and its
+        conditions, which may name columns of `source`.
         """
 
     def crowded(self, outbox: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
@@ -190,7 +193,7 @@ class Grammar(Protocol):
 
         Readers of the log rely on the rule that a transaction has its id before it draws a `sequence_num`, and relay
         senders rely on the same rule for message ids. Only a transition that does not write any other rows before the
-        new ones needs this.
+        new ones needs this method.
         """
 
     @property
@@ -201,12 +204,14 @@ class Grammar(Protocol):
 
     @property
     def next_transaction(self) -> sa.ColumnElement[int]:
-        """Return the id that the next transaction will get. It is read once, in a transaction that does not have an id."""
+        """Return the id that the next transaction will get. The id is read once, in a transaction that does not have
+        one.
+        """
 
     @property
     def snapshot(self) -> sa.ColumnElement[str]:
         """Return the snapshot of the transaction as text, ``oldest:beyond:open,open``: the ids of the transactions
-        below `beyond` that are open at that time. All transactions with the id `beyond` or a higher one are open.
+        below `beyond` that are open in the snapshot. All transactions with the id `beyond` or a higher id are open.
         """
 
     def was_open(self, transaction: sa.ColumnElement[Any], ids: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
@@ -264,7 +269,9 @@ def number(value: float) -> sa.ColumnElement[float]:
 
 
 def sql_literal(value: StrEnum) -> sa.ColumnElement[str]:
-    """Return a status or event type as a literal in the SQL text, which partial indexes and the planner need to see."""
+    """Return a status or event type as a literal, because the planner and partial indexes need the value in the SQL
+    text.
+    """
     return sa.literal_column(f"'{value}'")
 
 
@@ -283,7 +290,7 @@ def insert_values(
 ) -> _Insert:
     """Complete the INSERT `new`, so that it writes `values` for each of `rows` that meets all conditions in `where`.
 
-    If `rows` is None, it writes them once.
+    If `rows` is None, the INSERT writes `values` once.
     """
     row = sa.select(*values.values()).where(*where)
     return new.from_select(list(values), row if rows is None else row.select_from(rows))

@@ -21,7 +21,7 @@ _statuses = {
 
 
 def kinds(event: Any) -> Mapping[str, ColumnElement[bool]]:
-    """Return the conditions of the three disjoint indexes on events. A task's events are spread over all three."""
+    """Return the conditions of the three disjoint event indexes. A task's events are spread over all three indexes."""
     claim = event.event_type == sql_literal(EventType.CLAIMED)
     ended = and_(event.event_type != sql_literal(EventType.CLAIMED), event.lease_token.is_not(None))
     return {"claim": claim, "end": ended, "other": event.lease_token.is_(None)}
@@ -29,7 +29,7 @@ def kinds(event: Any) -> Mapping[str, ColumnElement[bool]]:
 
 def done(g: Grammar, execution: Any) -> ColumnElement[bool]:
     """Return a condition that tests whether the task ended before :before in one of the statuses to delete, and whether
-    its batch, if any, ended before then too.
+    its batch, if any, also ended before :before.
 
     A task in a batch is kept until the tasks after the batch have completed or been cancelled, because they read the
     batch's results, and would do so again after a redrive. A dead letter is deleted anyway, and the batch then stops

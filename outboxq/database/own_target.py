@@ -23,8 +23,8 @@ class OwnTarget(SqlalchemyTarget):
     returns the connection.
 
     Creating SQLAlchemy's Connection takes as much time as all the other layers between an enqueue and the driver. So a
-    Connection is created only for an engine that echoes, has listeners or needs options, or when a transactional task
-    or the handling of an error needs it. From then on, the Connection ends the transaction.
+    Connection is created only if the engine echoes, has listeners or needs options, or if a transactional task or the
+    handling of an error needs one. Once it has been created, the Connection ends the transaction.
     """
 
     own = True
@@ -53,7 +53,7 @@ class OwnTarget(SqlalchemyTarget):
     # would keep the others from their connections.
     @memoized_property
     def connection(self) -> Connection:
-        """The Connection, with SQLAlchemy's transaction begun."""
+        """The Connection, in which SQLAlchemy has begun a transaction."""
         connection = Connection(self._engine, self._pooled) if self._is_bare else self._engine.connect()
         try:
             if self._options:
@@ -80,7 +80,7 @@ class OwnTarget(SqlalchemyTarget):
             self._pooled.close() if self._is_bare else self.connection.close()
 
     def begin(self, begin: Begin) -> None:
-        """Begin the transaction in the database, unless it is one statement that does not need a BEGIN."""
+        """Begin the transaction in the database, unless the transaction is one statement that does not need a BEGIN."""
         if not self.dialect.begin[begin]:
             return
         raw, info = self._raw(), self._info()
@@ -98,7 +98,8 @@ class OwnTarget(SqlalchemyTarget):
         be autocommit.
 
         A signal's exception, such as KeyboardInterrupt, may be raised during a statement. A rollback would then fail,
-        and its error, which looks like an outage, would replace the exception. So such a connection is closed.
+        and its error, which looks like an outage, would replace the exception. In this case, the connection is closed
+        instead.
         """
         is_midway = self.dialect.stops_midway and not isinstance(error, Exception)
         try:
@@ -119,7 +120,7 @@ class OwnTarget(SqlalchemyTarget):
             raise
 
     def _commit(self) -> None:
-        """Commit as SQLAlchemy's transaction does, unless the statement was a transaction of its own."""
+        """Commit as SQLAlchemy's transaction does, unless a statement without a BEGIN has already been committed."""
         try:
             if self.dialect.is_open(self._driver):
                 self._engine.dialect.do_commit(self._driver)

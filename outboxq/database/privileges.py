@@ -1,8 +1,8 @@
 """List exactly the privileges that each kind of role needs on PostgreSQL.
 
-In the tables where a producer reads or changes other producers' tasks, it has privileges on individual columns only, so
-that it can neither read nor change their arguments. Tests prove that the list is right: they run as these roles, once
-with all privileges, and once without each privilege in turn.
+In the tables where a producer reads or changes other producers' tasks, the producer has privileges on individual
+columns only, so that it can neither read nor change those tasks' arguments. Tests prove that the list is right: they
+run as these roles, once with all privileges, and once without each privilege in turn.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Role(StrEnum):
     PRODUCER = "producer"
     """Enqueues tasks."""
     WORKER = "worker"
-    """Runs tasks. If its tasks enqueue other tasks, the role is also a producer."""
+    """Runs tasks. If the worker's tasks enqueue other tasks, the role is also a producer."""
     VIEWER = "viewer"
     """Reads with commands such as `status`, `task list` and `verify`."""
     OPERATOR = "operator"

@@ -27,15 +27,16 @@ them are read).
 TOP, BOTTOM = 2**15 - 1, -(2**15)
 """A priority above all others, and one below all others."""
 MANY_QUEUES = 64
-"""A claim from more queues than this reads only a few of them (`store/claims/heads.py`)."""
+"""A claim from more than this number of queues reads only a few of them (`store/claims/heads.py`)."""
 _any_topic = sa.bindparam("any_topic", type_=sa.Boolean, required=True)
 
 
 def taken(g: Grammar, found: sa.FromClause | None = None) -> tuple[Any, ...]:
     """Return the columns of a claim's DELETE.
 
-    They are the execution's id, the order of the claim, `besides` (true if some queue needs another kind of claim),
-    `crowded` (true if the claim has to pass many dead rows) and `many` (true if `found` has the pairs of many queues).
+    The columns are the execution's id, the order of the claim, `besides` (true if some queue needs another kind of
+    claim), `crowded` (true if the claim has to pass many dead rows) and `many` (true if `found` has the pairs of many
+    queues).
     """
     entry, keyed = task_outbox.c, task_outbox.alias("keyed")
     with_key = sa.select(keyed.c.id).where(keyed.c.partition_key.is_not(None)).limit(1).scalar_subquery().is_not(None)
@@ -92,7 +93,7 @@ def queues_beyond(g: Grammar) -> sa.CTE:
 
 def every_queue(*, with_key: bool = False, after: sa.ColumnElement[str] | None = None) -> sa.CTE:
     """Return the queues, after `after` if given, that have entries without a key or, if `with_key` is True, entries
-    with a key. This takes one index probe for each queue, however large the backlog is.
+    with a key. The query needs one index probe for each queue, however large the backlog is.
     """
 
     def counts(entry: sa.FromClause) -> sa.ColumnElement[bool]:
@@ -111,10 +112,11 @@ def every_queue(*, with_key: bool = False, after: sa.ColumnElement[str] | None =
 
 
 def limited_queues(g: Grammar, after: sa.ColumnElement[str]) -> sa.CTE:
-    """Return queues after `after` that have entries without a key, including all those that have a limit, and queues in `g.floors`.
+    """Return queues after `after` that have entries without a key or are in `g.floors`. Every limited queue that has
+    such entries is included.
 
     The query hops to the next queue with a limit, and from there to the next queue that has entries or is in the
-    floors. It therefore takes two probes for each limited queue, or for each queue with entries, whichever number is
+    floors. The number of probes is therefore twice the number of limited queues or of queues with entries, whichever is
     smaller.
     """
 
@@ -140,7 +142,7 @@ def limited_queues(g: Grammar, after: sa.ColumnElement[str]) -> sa.CTE:
 
 
 def _next_queue(least: Any, below: Any = None) -> Any:
-    """Select the first queue from `least` on, and before `below` if given, that has entries without a key."""
+    """Select the first queue at or after `least`, and before `below` if given, that has entries without a key."""
     entry = task_outbox.alias("entry")
     between = (entry.c.queue >= least,) if below is None else (entry.c.queue >= least, entry.c.queue < below)
     found = sa.select(sa.func.min(entry.c.queue)).where(*between, entry.c.partition_key.is_(None))
@@ -173,7 +175,8 @@ def may_have_due(g: Grammar, queue: sa.ColumnElement[str]) -> sa.ColumnElement[b
 def pairs(
     queues: sa.FromClause, without: Callable[[Any], sa.ColumnElement[bool]] | None = None, *, name: str = "pairs"
 ) -> sa.CTE:
-    """Return the (queue, priority) pairs that have entries, by hopping through the index. A NULL ends each queue.
+    """Return the (queue, priority) pairs that have entries, by hopping through the index. The last pair of each queue
+    has the priority NULL.
 
     Queues in `without` are left out.
     """
@@ -204,7 +207,8 @@ def pairs_beyond(
     """Return the pairs that `pairs` returns, and all pairs in `g.floors` with their `since`.
 
     The index is probed only between the pairs in the floors. So a new pair is found immediately, however many entries
-    are dead in the others. With `keeps_floors`, the queues in the floors are returned even if they are in `without`.
+    are dead in the other pairs. With `keeps_floors`, the queues in the floors are returned even if they are in
+    `without`.
     """
     if g.floors is None:
         return pairs(queues, without, name=name)
@@ -262,11 +266,11 @@ def due(g: Grammar, pair: sa.FromClause, *columns: Any, entry: sa.FromClause = t
 
 
 def matches(topic: sa.ColumnElement[Any], pattern: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Return a condition that tests whether the pattern covers this topic. A pattern is a topic, or the beginning of
-    one followed by `*`.
+    """Return a condition that tests whether the pattern covers this topic. A pattern is a topic, or the beginning of a
+    topic followed by `*`.
 
     The condition compares character by character, because LIKE ignores case on SQLite and treats `_` and `%` as
-    wildcards. It is NULL without a topic.
+    wildcards. The condition is NULL if there is no topic.
     """
     one = sa.literal_column("1", sa.Integer)
     rest = sa.func.length(pattern) - one
@@ -276,7 +280,9 @@ def matches(topic: sa.ColumnElement[Any], pattern: sa.ColumnElement[Any]) -> sa.
 
 
 LIMITS_OF_KEYS = ("key_concurrency", "key_rate_limit")
-"""The columns of a queue's settings that limit its keys. At least one is set for a queue that limits its keys."""
+"""The columns of a queue's settings that limit its keys. At least one of these columns is set for a queue that limits
+its keys.
+"""
 
 
 def paused(queue: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
@@ -298,7 +304,7 @@ def stopped(g: Grammar, queue: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
     """Return a condition that tests whether no task in the queue may start now, because the queue is paused or has
     reached its concurrency limit or rate limit.
 
-    A queue that limits its keys counts as stopped, because the tasks that it may start depend on their keys
+    A queue that limits its keys counts as stopped, because whether a task may start depends on the task's key
     (`store/claims/limits_sql.py`).
     """
     lease = task_leases.alias("lease")
@@ -312,7 +318,7 @@ def stopped(g: Grammar, queue: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
 
 
 def any_limited() -> sa.ColumnElement[bool]:
-    """Return a condition that tests whether any queue has a limit. Tasks in such a queue need another kind of claim."""
+    """Return a condition that tests whether any queue has a limit. A limited queue needs another kind of claim."""
     mine = queue_settings.alias("mine")
     return sa.select(mine.c.queue).where(has_limit(mine)).limit(1).scalar_subquery().is_not(None)
 
@@ -325,7 +331,7 @@ def any_by_key() -> sa.ColumnElement[bool]:
 
 
 def is_concurrency_key(key: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
-    """Return a condition that tests whether the stored key is a concurrency key; NULL without a key."""
+    """Return a condition that tests whether the stored key is a concurrency key; it is NULL if there is no key."""
     length = sa.literal_column(str(len(CONCURRENCY_KEY_PREFIX)), sa.Integer)
     return sa.func.substr(key, sa.literal_column("1", sa.Integer), length, type_=sa.Text) == sa.literal_column(
         f"'{CONCURRENCY_KEY_PREFIX}'", sa.Text
@@ -343,7 +349,7 @@ def limits_keys(settings: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def next_start(g: Grammar, settings: sa.FromClause) -> sa.ColumnElement[Any]:
-    """Return the time of the next start that the rate limit allows; NULL without a rate limit.
+    """Return the time of the next start that the rate limit allows; NULL if there is no rate limit.
 
     The limit is a token bucket: it holds `rate_limit` starts, and refills in `rate_seconds`. A `rate_full_at` more than
     two periods from now is ignored, because it was written before the clock was set back.
@@ -361,9 +367,9 @@ def _is_paused(settings: sa.FromClause) -> sa.ColumnElement[bool]:
 def _some(
     queue: sa.ColumnElement[str], says: Callable[[sa.FromClause], sa.ColumnElement[bool]]
 ) -> sa.ColumnElement[bool]:
-    """Return a condition on the queue's settings; it is false if the queue does not have any.
+    """Return a condition on the queue's settings; the condition is false if the queue does not have settings.
 
-    It is a scalar subquery, which remains a lookup by key whatever the rest of the plan is.
+    The condition is a scalar subquery, which remains a lookup by key whatever the rest of the plan is.
     """
     mine = queue_settings.alias("mine")
     found = sa.select(mine.c.queue).where(mine.c.queue == queue, says(mine)).correlate_except(mine)

@@ -1,8 +1,9 @@
 """Decide which schemas this code runs on, and which code a schema supports, because different releases run at the same
 time during a rollout.
 
-Either side may be newer. The code names the oldest schema that it runs on (`OLDEST_SCHEMA`). The schema's version table
-names the oldest code that the schema supports (`oldest_code`): the lowest `REVISION` that a release must know.
+Either the code or the schema may be newer. `OLDEST_SCHEMA` is the oldest schema that this code runs on. The schema's
+version table names the oldest code that the schema supports (`oldest_code`): the lowest `REVISION` that a release must
+know.
 """
 
 from __future__ import annotations

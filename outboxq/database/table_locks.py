@@ -1,4 +1,4 @@
-"""Locks on whole tables: describe who holds them, and let an upgrade take them without stopping everyone else."""
+"""Describe the holders of table locks, and let an upgrade lock tables without blocking other transactions for long."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ WAIT: Final = timedelta(minutes=2)
 """The time for which an upgrade keeps trying to lock tables that other sessions have locked."""
 
 _VACUUM_TIMEOUT: Final = "5s"
-"""The time to wait for a lock that blocks neither readers nor writers. A running autovacuum gives way to it after
-deadlock_timeout.
+"""The time to wait for a lock that blocks neither readers nor writers. A running autovacuum gives way to the lock
+request after deadlock_timeout.
 """
 _CONFLICTS_WITH_READS: Final = frozenset({"AccessExclusiveLock"})
 _CONFLICTS_WITH_WRITES: Final = frozenset(
@@ -136,9 +136,7 @@ def are_locked(found: Iterable[Holder]) -> bool:
 
 
 def sentence(found: Sequence[Holder], *, whole: bool) -> str:
-    """Describe the sessions that are keeping our tables locked or, if `whole` is False, that may be keeping a row in
-    them locked.
-    """
+    """Describe the sessions that lock our tables or, if `whole` is False, the sessions that may lock a row in them."""
     if not found:
         return "other sessions keep locking the tables"
     named = "; ".join(f"{one} has {_locks_of(one)}" for one in found[:_MOST_NAMED])
@@ -242,7 +240,7 @@ class LockTables(DDLElement):
     """Lock these tables in this mode, one after the other, until the transaction ends."""
 
     def __init__(self, tables: Sequence[tuple[str, str]], mode: str) -> None:
-        """`tables` has the schema and the name of each table. Locking a table also locks its partitions."""
+        """`tables` contains the schema and the name of each table. Locking a table also locks its partitions."""
         self.tables, self.mode = tables, mode
 
 
@@ -254,7 +252,7 @@ def _lock_tables(element: LockTables, compiler: DDLCompiler, **_: object) -> str
 
 
 def limits(_: Grammar) -> sa.Select[Any]:
-    """Set these timeouts for the rest of the transaction, and return the previous ones: strings with their units.
+    """Set these timeouts for the rest of the transaction, and return the previous timeouts as strings with units.
 
     A :statement_timeout of NULL leaves that timeout unchanged.
     """

@@ -1,8 +1,8 @@
 """Write inside the transaction that a task belongs to, on that transaction's connection, with any supported library.
 
-A target runs compiled statements on the caller's connection. It never commits or rolls back the transaction, and never
-closes the connection. It does not catch database errors, because otherwise the transaction's owner would not know that
-the transaction has been aborted.
+A target runs compiled statements on the caller's connection. A target never commits or rolls back the transaction, and
+never closes the connection. It does not catch database errors, because otherwise the transaction's owner would not know
+that the transaction has been aborted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Target(ABC):
     """An open transaction, ours or the caller's."""
 
     own = False
-    """True if the transaction is ours. An error ends it, so its statements do not need a savepoint."""
+    """True if the transaction is ours. An error ends our transactions, so their statements do not need a savepoint."""
 
     def __init__(self, dialect: Dialect) -> None:
         self.dialect = dialect
@@ -78,14 +78,14 @@ class Target(ABC):
         return compiled.run(execute, values, rows)
 
     def ensure_readable(self) -> None:
-        """Raise UnsupportedDatabase or InvalidTarget if strings would not be read back as they were written. This does
-        not need a round trip.
+        """Raise UnsupportedDatabase or InvalidTarget if strings would not be read back as they were written. The check
+        does not need a round trip.
         """
         self.dialect.ensure_readable(self._raw())
 
     def is_aborted(self) -> bool:
-        """Return True if the transaction refuses further statements because of an error. This does not need a round
-        trip.
+        """Return True if the transaction refuses further statements because of an error. The check does not need a
+        round trip.
         """
         return self.dialect.is_aborted(self._raw())
 
@@ -150,9 +150,9 @@ class SqlalchemyTarget(Target):
     """A SQLAlchemy Connection. A connection that outboxq opened does not need `check`.
 
     Statements go directly to the driver's cursor, because SQLAlchemy's layers take longer than claiming one task.
-    SQLAlchemy still does its part: it raises the errors, notices a lost connection, and begins the transaction. If the
-    engine logs statements (`echo`), or if its cursor events have a listener, for example for tracing, outboxq's
-    statements use SQLAlchemy's cursor.
+    SQLAlchemy still raises the errors, notices a lost connection, and begins the transaction. If the engine logs
+    statements (`echo`), or if its cursor events have a listener, for example for tracing, outboxq's statements use
+    SQLAlchemy's cursor.
     """
 
     def __init__(self, connection: Connection, schema: str | None, dialect: Dialect | None = None) -> None:
@@ -382,7 +382,7 @@ class DjangoTarget(Target):
 
     def forbid_commit(self, reason: Callable[[], InvalidTarget | None]) -> None:
         """Make Django roll back the innermost `atomic()` block that has a savepoint when that block ends. Django itself
-        does so after an error in an `atomic()` block without a savepoint.
+        rolls back that block after an error in an `atomic()` block without a savepoint.
         """
         if self.connection.in_atomic_block and (error := reason()) is not None:
             self.connection.rollback_exc = error  # the cause of the error that Django raises at the next query
@@ -421,7 +421,7 @@ def _wrap(using: Any, schema: str | None, dialect: Dialect | None) -> Target:
 
 
 def _is_a(module: str, name: str, using: object) -> bool:
-    """Return whether this is an instance of the class `name` in this module of `sqlalchemy.orm`. Such an object cannot
+    """Return whether `using` is an instance of the class `name` in this module of `sqlalchemy.orm`. An instance cannot
     exist unless the module is imported.
 
     So a process that does not use sessions avoids the import, which takes a quarter as long as importing SQLAlchemy.
@@ -518,7 +518,7 @@ def _django_connection(alias: str) -> Any:
 
 
 def refusal(using: object) -> str:
-    """Return the message for an object that provides no transaction to write in. It says what to pass instead."""
+    """Return the message for an object that provides no transaction. The message says what to pass instead."""
     kind = type(using)
     name = f"{kind.__module__}.{kind.__qualname__}"
     if isinstance(using, type):

@@ -39,9 +39,9 @@ def typed_table(
     from, or at the end if there is no such attribute. A column that the class inherits by name (``queue = Base.queue``)
     is placed at that attribute.
 
-    `storage` holds PostgreSQL's storage parameters. The table only records these, because SQLAlchemy 2.0 cannot
-    express them. The migrations set them, and partitions are created with them. The other `options` are the options of
-    `Table`.
+    `storage` contains PostgreSQL's storage parameters. The table only records the parameters, because SQLAlchemy 2.0
+    cannot express them. The migrations set them, and partitions are created with them. The other `options` are the
+    options of `Table`.
     """
     declared = [_named(key, column) for key, column in _columns(columns).items()]
     table = Table(name, metadata, *declared, *others, info={_STORAGE: dict(storage or {})}, **options)

@@ -29,7 +29,9 @@ class FrontEnd:
     finds_app: bool = False
     """True if the program can start a worker for the right application without being told the application's name."""
     app: str | None = None
-    """The application (``module:outbox``) that a command needs; None if the program knows its database without it."""
+    """The application (``module:outbox``) that a command needs; None if the program knows its database without an
+    application.
+    """
     options: str = ""
     """The options that specify the database, quoted for a shell: ``--url sqlite:///shop.db``. The command that starts a
     worker does not accept them.
@@ -74,7 +76,7 @@ class Integration:
         return False
 
     def transaction(self) -> AbstractContextManager[object | None]:
-        """Yield the current transaction in the form that `using()` accepts; None if it is unknown."""
+        """Yield the current transaction in the form that `using()` accepts; None if the transaction is unknown."""
         return nullcontext()
 
     def around_handler(self, context: TaskContext) -> AbstractContextManager[None]:  # noqa: ARG002 - used by methods that override this one
@@ -108,4 +110,4 @@ class Integration:
         """
 
     def on_thread_exit(self) -> None:
-        """Close a handler thread's resources. This is called in the thread before it ends."""
+        """Close a handler thread's resources. This method is called in the thread itself, before the thread ends."""

@@ -72,7 +72,9 @@ def no_transaction(what: str, why: str, *, is_option: bool = False) -> InvalidTa
 
 @contextmanager
 def present_target(outbox: OutboxRef, what: str, *, is_option: bool = False) -> Iterator[object]:
-    """Yield the current transaction in the form that `using` accepts. Raises InvalidTarget if it is unknown."""
+    """Yield the current transaction in the form that `using` accepts. Raises InvalidTarget if the transaction is not
+    known.
+    """
     running = current.get()
     if running is not None and running.is_transactional and running.outbox is outbox:
         yield running

@@ -83,9 +83,9 @@ class Hook:
     def sending(self, sent: Sending) -> AbstractContextManager[Mapping[str, str] | None]:  # noqa: ARG002 - for those who override it
         """Return a context manager around the write of an enqueue, an enqueue_many or an emit.
 
-        It yields headers for all tasks in the call, or None. These replace the `sent.headers` with the same names, and
-        handlers find them in `ctx.headers`. If the call fails, its error is raised inside the context manager, and
-        always reaches the caller. The caller's transaction may still be rolled back afterwards.
+        It yields headers for all tasks in the call, or None. These headers replace those in `sent.headers` that have
+        the same names, and handlers find them in `ctx.headers`. If the call fails, its error is raised inside the
+        context manager, and always reaches the caller. The caller's transaction may still be rolled back afterwards.
         """
         return nullcontext()
 
@@ -101,16 +101,16 @@ class Hook:
     def ended(self, context: TaskContext, outcome: Outcome, seconds: float) -> None:
         """Observe the outcome of an attempt that took `seconds`. After a failure, `context.error` is the exception.
 
-        This is called inside `handling`, unless `context.was_killed` is True because the handler did not stop or its
-        child process died. The completion of a transactional task has already been committed; any other outcome is
-        about to be written. This is not called if the lease was lost, because the outcome is then discarded.
+        This method is called inside `handling`, unless `context.was_killed` is True because the handler did not stop or
+        its child process died. The completion of a transactional task has already been committed; any other outcome is
+        about to be written. This method is not called if the lease was lost, because the outcome is then discarded.
         """
 
     def worker_started(self, worker: WorkerInfo) -> None:
         """React to a worker that is about to start in this process."""
 
     def worker_stopped(self, worker: WorkerInfo) -> None:
-        """React to a worker that has stopped. This is not called in a process that is killed or told to stop
+        """React to a worker that has stopped. This method is not called in a process that is killed or told to stop
         immediately.
         """
 
@@ -263,10 +263,11 @@ class _SafeHook:
 
     @contextmanager
     def around(self, method: str, about: object, failure: Callable[[], BaseException | None]) -> Iterator[Any]:
-        """Enter the context manager that one of the hook's methods returns. If this fails, run the block without it.
+        """Enter the context manager that one of the hook's methods returns. If entering fails, run the block without
+        the context manager.
 
-        On exit, the context manager gets the block's error or, if there is none, the error that `failure` returns. It
-        can neither suppress nor replace an error.
+        On exit, the context manager gets the block's error or, if there is none, the error that `failure` returns. The
+        context manager can neither suppress nor replace an error.
         """
         try:
             manager = self._manager(method, about)
@@ -303,8 +304,8 @@ class _SafeHook:
         )
 
     def _manager(self, method: str, about: object) -> AbstractContextManager[Any]:
-        """Return the context manager that one of the hook's methods returns. Raises TypeError if it returns anything
-        else.
+        """Return the context manager that one of the hook's methods returns. Raises TypeError if the method returns
+        anything else.
         """
         found = getattr(self.hook, method)(about)
         if not isinstance(found, AbstractContextManager):

@@ -76,8 +76,8 @@ _ANEW = (
 
 
 def scope_of(session: scoped_session[Any]) -> Scope:
-    """Return this scoped_session's Scope. It is stored in the session's attributes, so that several outboxes share one
-    listener.
+    """Return this scoped_session's Scope. The Scope is stored in the session's attributes, so that several outboxes
+    share one listener.
     """
     return session.__dict__.get("_outboxq") or session.__dict__.setdefault("_outboxq", Scope(session))  # type: ignore[no-any-return]
 
@@ -147,8 +147,8 @@ class Scope:
                 session.close()
 
     def _refuse_another(self, session: Session, _transaction: Any) -> None:
-        """Refuse a second session within a transactional task. This is called when a session that the factory created
-        begins a transaction.
+        """Refuse a second session within a transactional task. This listener is called when a session that the factory
+        created begins a transaction.
         """
         own = getattr(self._joined, "session", None)
         if own is not None and own is not session:
@@ -201,8 +201,8 @@ def _through(home: Engine, store: Store) -> Store:
 
 
 def join(session: Session, connection: Connection, home: Engine | None = None) -> None:
-    """Make this session write on the connection, in savepoints, regardless of how its class chooses engines. Its writes
-    to other databases are not affected.
+    """Make this session write on the connection, in savepoints, regardless of how its class chooses engines. The
+    session's writes to other databases are not affected.
     """
     if home is not None:
         _check_database(home, connection.engine)
@@ -245,7 +245,7 @@ def _home(session: Session) -> Engine | None:
 
 
 def _bind_of(session: Session) -> Engine | Connection | None:
-    """Return what the session uses to write to outboxq's tables; None if it has neither an engine nor a connection."""
+    """Return the engine or connection that the session uses to write to outboxq's tables; None if it has neither."""
     try:
         return session.get_bind(clause=_OUR_WRITE)
     except UnboundExecutionError:

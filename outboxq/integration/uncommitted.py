@@ -48,7 +48,7 @@ def belongs_to(connection: Connection, session: Session) -> None:
 
 
 def forget(target: object) -> None:
-    """Forget the session's uncommitted tasks and events, because they are not wanted."""
+    """Forget the session's uncommitted tasks and events, so that no warning about them is logged."""
     if (session := _session_of(target)) is not None:
         session.__dict__.pop(_NOTED, None)
 
@@ -66,7 +66,7 @@ def _session_of(target: object) -> Session | None:
 
 
 def _listen() -> None:
-    """Listen to all sessions. SQLAlchemy does not add a listener that is already there."""
+    """Listen to all sessions. SQLAlchemy does not add a listener that is already registered."""
     from sqlalchemy.orm import Session
 
     event.listen(Session, "after_commit", _committed)
@@ -108,8 +108,8 @@ def _ended(session: Session, transaction: SessionTransaction) -> None:
 
 
 def _is_asynchronous(session: Session) -> bool:
-    """Return whether an AsyncSession owns this session. It closes the session in a separate asyncio task, where the
-    exception that has ended the `async with` block is not visible.
+    """Return whether an AsyncSession owns this session. An AsyncSession closes its session in a separate asyncio task,
+    where the exception that has ended the `async with` block is not visible.
     """
     asyncio: Any = sys.modules.get("sqlalchemy.ext.asyncio")
     return asyncio is not None and asyncio.async_session(session) is not None

@@ -1,4 +1,4 @@
-"""The changes that people make: who made them, with which front end, to what, and why."""
+"""The changes that people make, each with its operator, front end, target and reason."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ class NewAction:
     action: str
     """The words of the equivalent command, such as "queue pause"."""
     target: str | None = None
-    """The id of the task or batch, or the name of the queue or schedule; None for everything that matches the filters.
+    """The id of the task or batch, or the name of the queue or schedule; None if the change applies to everything that
+    matches the filters.
     """
     details: Mapping[str, Any] = field(default_factory=dict)
     """The values or the filters that the person gave, as they are shown to people."""
@@ -94,7 +95,9 @@ class OperatorAction:
     action: str
     """The words of the equivalent command, such as "queue pause"."""
     target: str | None
-    """The id or the name of what was changed; None for everything that matched the filters in `details`."""
+    """The id or the name of the changed object; None if the change applied to everything that matched the filters in
+    `details`.
+    """
     details: Mapping[str, Any]
     """The values or the filters that the person gave. The record of a resume keeps the reason for the pause as
     `pause_reason`.

@@ -176,7 +176,9 @@ see their values.
 
 
 def checked_source(source: object) -> str | None:
-    """Return the source of an outbox's events. Raises InvalidArgument unless it is a URI or a name without spaces."""
+    """Return the source of an outbox's events. Raises InvalidArgument unless the source is a URI or a name without
+    spaces.
+    """
     if source is None:
         return None
     if not is_name(source) or re.search(r"[\s\x00-\x20\x7f]", str(source)):

@@ -1,4 +1,4 @@
-"""Attributes that other libraries' objects and modules have, each with its replacement in outboxq."""
+"""Attributes of other libraries' objects and modules, each with its replacement in outboxq."""
 
 from __future__ import annotations
 
@@ -263,7 +263,7 @@ _ROWS: Mapping[str, Mapping[str, str]] = {
         "info log logger": _LOGGER,
     },
 }
-"""Replacements for attributes that other libraries' objects have, keyed by the corresponding outboxq object. A key may
+"""Replacements for the attributes of other libraries' objects, keyed by the corresponding outboxq object. A key may
 list several names.
 """
 CURES: Mapping[str, Mapping[str, str]] = {
@@ -291,7 +291,7 @@ OF_THE_MODULE: Mapping[str, str] = {
     "Harness": "from outboxq.testing import Harness",
     **dict.fromkeys(("Step", "step"), "ctx.step(…)"),
 }
-"""Replacements for names that other libraries' modules have."""
+"""Replacements for names in other libraries' modules."""
 OF_THE_BROKERS: Mapping[str, str] = {
     **dict.fromkeys(("Redis", "RedisBroker", "RedisStream"), "RedisStreams"),
     **dict.fromkeys(("AMQP", "Amqp", "Rabbit", "RabbitMq", "RabbitMQBroker", "RabbitmqBroker", "Rabbitmq"), "RabbitMQ"),

@@ -1,4 +1,4 @@
-"""Options that other libraries have, each with its replacement in outboxq."""
+"""Other libraries' options, each with its replacement in outboxq."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ OF_A_TASK: Mapping[str, str] = {
         "concurrency_key delay expires headers idempotency_key partition_key run_after unique_for unique_until_finished"
     ),
 }
-"""Replacements for options that other libraries have for a declared task."""
+"""Replacements for other libraries' options for a declared task."""
 OF_ONE_CALL: Mapping[str, str] = {
     **_each("in_ countdown schedule_in", "delay="),
     **_each("using connection db session transaction", "it as the first argument: using(session)"),
@@ -96,7 +96,7 @@ OF_ONE_CALL: Mapping[str, str] = {
     **_each("link_error on_failure on_success", A_HOOK),
     **_each("retry retry_delay retry_policy", "retry= of @outbox.task"),
 }
-"""Replacements for options that other libraries have for one call to a task."""
+"""Replacements for other libraries' options for one call to a task."""
 _OF_EACH_TASK = "retry= of each @outbox.task that subscribes"
 OF_AN_EMIT: Mapping[str, str] = {
     **_each("body data message", "the payload as the second argument: outbox.emit(topic, payload, …)"),
@@ -127,7 +127,7 @@ OF_A_SCHEDULE: Mapping[str, str] = {
     "schedule": "the rule as the first argument, or every=",
     "timezone": "tz=",
 }
-"""Replacements for options that other libraries have for a periodic task."""
+"""Replacements for other libraries' options for a periodic task."""
 IN_A_BATCH = "task.using(batch).enqueue(…) in the `with` block"
 OF_A_BATCH: Mapping[str, str] = {
     **_each("body callback completion_callbacks on_complete on_finish on_success success", "then="),
@@ -136,14 +136,14 @@ OF_A_BATCH: Mapping[str, str] = {
     "description": "name=",
     **_each("header jobs messages tasks", IN_A_BATCH),
 }
-"""Replacements for options that other libraries have for a batch, a group or a chord."""
+"""Replacements for other libraries' batch, group and chord options."""
 OF_A_CHAIN: Mapping[str, str] = {
     **_each("connection db session using", "outbox.chain(…).using(session).enqueue()"),
     **_each("delay link then", "each option in its call: a.using(delay=5).call(1), b.call()"),
     "link_error": A_HOOK,
     "description": "name=",
 }
-"""Replacements for options that other libraries have for a chain or a pipeline."""
+"""Replacements for other libraries' chain and pipeline options."""
 OF_A_WORKER: Mapping[str, str] = {
     "max_jobs": "max_tasks=",
     **_each("max_tasks_per_child worker_max_tasks_per_child", "tasks_per_child="),
@@ -163,14 +163,14 @@ OF_A_WORKER: Mapping[str, str] = {
     **_each("beat periodic scheduler with_scheduler", "it is not needed: every worker enqueues the tasks of schedules"),
     **_each("consumer_timeout shutdown_graceful_timeout timeout", "drain_timeout="),
 }
-"""Replacements for options that other libraries have for a worker."""
+"""Replacements for other libraries' worker options."""
 OF_A_RUN: Mapping[str, str] = {
     **_each("drain once run_once until_empty", "burst=True"),
     "wait": "burst=True, which does not wait for more tasks",
     "with_scheduler": "it is not needed: every worker enqueues the tasks of schedules",
     **_each("concurrency max_jobs queues", "it as an option of outbox.worker(…)"),
 }
-"""Replacements for options that other libraries have for a worker's run."""
+"""Replacements for other libraries' options for running a worker."""
 _EXPONENTIAL = "wait=tenacity.wait_random_exponential(…)"
 OF_A_POLICY: Mapping[str, str] = {
     "linear_wait": "wait=tenacity.wait_incrementing(…)",
@@ -196,33 +196,33 @@ OF_A_RETRY: Mapping[str, str] = {
     **_each("after countdown interval seconds wait", "Retry(30), in seconds"),
     **{span: f"Retry(timedelta({span}=…))" for span in _SPANS if span != "seconds"},
 }
-"""Replacements for arguments with which other libraries ask for another attempt."""
+"""Replacements for other libraries' arguments that request another attempt."""
 OF_A_SNOOZE: Mapping[str, str] = {
     **_each("after countdown seconds wait", "Snooze(30), in seconds"),
     **_each("at eta until", "ctx.retry_at(moment) or raise Snooze(moment - now)"),
     **{span: f"Snooze(timedelta({span}=…))" for span in _SPANS if span != "seconds"},
 }
-"""Replacements for arguments with which other libraries postpone a task."""
+"""Replacements for other libraries' arguments that postpone a task."""
 OF_AN_ADVANCE: Mapping[str, str] = {
     **_each("delta time", "advance(timedelta(days=7)), or a number of seconds"),
     **_each("to until", "drain(until=…)"),
     "queue": 'queues=["mail"]',
     **{span: f"advance(timedelta({span}=…))" for span in _SPANS},
 }
-"""Replacements for arguments with which other libraries move a test's clock."""
+"""Replacements for other libraries' arguments that move a test's clock."""
 OF_A_DRAIN: Mapping[str, str] = {
     "queue": 'queues=["mail"]',
     **_each("max max_jobs max_tasks", "limit="),
     **_each("delay with_scheduled", "until=timedelta(…)"),
     **_each("fail_fast with_safety", "raises="),
 }
-"""Replacements for arguments with which other libraries run a test's tasks."""
+"""Replacements for other libraries' arguments that run a test's tasks."""
 OF_A_HARNESS: Mapping[str, str] = {
     **_each("connection db session transaction", "using="),
     "app": "flask= for a Flask application, or the Outbox as the first argument",
     "inline": "with harness.inline()",
 }
-"""Replacements for options that other libraries have for a test."""
+"""Replacements for other libraries' test options."""
 _DATABASE = 'the database as the first argument: Outbox("postgresql+psycopg://…")'
 OF_AN_OUTBOX: Mapping[str, str] = {
     **_each(
@@ -240,20 +240,18 @@ OF_AN_OUTBOX: Mapping[str, str] = {
     "serializer": _JSON,
     "timezone": "tz= of @outbox.periodic",
 }
-"""Replacements for options that other libraries have for an application."""
+"""Replacements for other libraries' application options."""
 OF_A_RELAY: Mapping[str, str] = {
     **_each("broker destination endpoint transport", "to="),
     **_each("event events topic topics", 'the topics as the first argument: outbox.relay("order.*", …)'),
     "url": "to=Webhook(url, …)",
 }
-"""Replacements for options that other libraries have for a relay."""
+"""Replacements for other libraries' relay options."""
 OF_A_LIMIT: Mapping[str, str] = {
     "per_key": "concurrency_per_key=, or rate_per_key=",
     "rate_limit": "rate=(100, timedelta(minutes=1))",
 }
-"""Replacements for the options that limit a queue, under the names that they have on the command line and in other
-libraries.
-"""
+"""Replacements for the names that the command line and other libraries use for the options that limit a queue."""
 OF_REDIS: Mapping[str, str] = {
     **_each("client connection db host password port username", 'url="redis://:password@host:6379/0"'),
     **_each("max_len maxlen", "max_length="),
@@ -261,28 +259,28 @@ OF_REDIS: Mapping[str, str] = {
     **_each("channel key queue stream_name topic", "stream="),
     **_each("claim_interval idle min_idle_time", "claim_after="),
 }
-"""Replacements for options that Redis clients have."""
+"""Replacements for the options of Redis clients."""
 OF_RABBITMQ: Mapping[str, str] = {
     **_each("host parameters password port username virtual_host", 'url="amqp://user:password@host:5672/"'),
     "queue_name": "queue=",
     "prefetch_count": "prefetch=",
     **_each("topic key", "routing_key="),
 }
-"""Replacements for options that RabbitMQ clients have."""
+"""Replacements for the options of RabbitMQ clients."""
 OF_KAFKA: Mapping[str, str] = {
     **_each("bootstrap_servers brokers host hosts url", 'servers="host:9092"'),
     **_each("config conf", "options="),
     **_each("consumer_group group_id", "group="),
     "topics": "topic=",
 }
-"""Replacements for options that Kafka clients have."""
+"""Replacements for the options of Kafka clients."""
 OF_NATS: Mapping[str, str] = {
     **_each("host url", 'servers="nats://user:password@host:4222"'),
     **_each("consumer durable_name group", "durable="),
     "topic": "subject=",
 }
-"""Replacements for options that NATS clients have."""
+"""Replacements for the options of NATS clients."""
 _OF_BOTO3 = _each("endpoint_url region region_name", 'options={"region_name": …}, for boto3.client()')
 OF_SQS: Mapping[str, str] = {**_each("queue queue_name url", "queue_url="), **_OF_BOTO3}
 OF_SNS: Mapping[str, str] = {**_each("arn topic", "topic_arn="), **_OF_BOTO3}
-"""Replacements for options that AWS clients have."""
+"""Replacements for the options of AWS clients."""

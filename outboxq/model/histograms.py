@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
 BOUNDS: Final[tuple[float, ...]] = (*(0.001 * 2**power for power in range(21)), 3600.0)
-"""The inclusive upper bounds of the buckets, in seconds. They start at 1 ms and double until they reach 17 minutes; the
-last bound is an hour.
+"""The inclusive upper bounds of the buckets, in seconds. The bounds start at 1 ms and double until they reach 17
+minutes; the last bound is an hour.
 """
 
 BUCKETS: Final = len(BOUNDS) + 1

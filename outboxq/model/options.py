@@ -17,8 +17,8 @@ E = TypeVar("E", bound=StrEnum)
 MAX_NAME = 200
 """The maximum number of characters in a name or a key. Names and keys become part of index entries."""
 MAX_ATTEMPT = 2**31 - 2
-"""The largest attempt number or recovery count in the tables. The number after it still fits into PostgreSQL's integer
-type.
+"""The largest attempt number or recovery count in the tables. PostgreSQL's integer type can also store the next larger
+number.
 """
 LONGEST = timedelta(days=36500)
 """The longest lease, timeout or delay."""
@@ -64,10 +64,10 @@ class TaskOptions:
     timeout: timedelta | None = None
     """The run time after which the handler is told to stop. None means unlimited."""
     on_dead_letter: OnDeadLetter = OnDeadLetter.RELEASE
-    """The effect on the partition key when the task is Failed."""
+    """The effect on the partition key when the task becomes Failed."""
 
     def with_key(self, partition_key: str | None) -> TaskOptions:
-        """Return the options for a task with this partition key. Without a key, `on_dead_letter` does not matter."""
+        """Return the options for a task with this partition key. Without a key, `on_dead_letter` has no effect."""
         return replace(self, on_dead_letter=OnDeadLetter.RELEASE) if partition_key is None else self
 
     @property
@@ -85,7 +85,7 @@ OPTION_COLUMNS: Mapping[str, str] = {
     one.name: f"{one.name}_seconds" if str(one.type).startswith("timedelta") else one.name
     for one in fields(TaskOptions)
 }
-"""The column for each option. It has the option's name, with `_seconds` appended for a span of time."""
+"""The column for each option. The column has the option's name, with `_seconds` appended for a span of time."""
 OPTION_KINDS: Mapping[str, Callable[[Any], Any]] = {
     **{name: lambda seconds: timedelta(seconds=seconds) for name, column in OPTION_COLUMNS.items() if name != column},
     **{one.name: type(one.default) for one in fields(TaskOptions) if isinstance(one.default, StrEnum)},

@@ -1,6 +1,6 @@
 """The periods by which the history is partitioned, and the lowest and highest ids that are generated in them.
 
-A uuid7 contains its time, so a period is a range of ids.
+A uuid7 contains the time at which it was created, so a period is a range of ids.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def moment_of(first: UUID) -> datetime:
 
 
 _BEYOND = {Every.MONTH: timedelta(days=31), Every.WEEK: timedelta(days=7), Every.DAY: timedelta(days=1)}
-"""A span that reaches from the beginning of any period of this kind into the next period."""
+"""A span that, counted from the beginning of any period of this kind, ends in the next period."""
 
 
 def _begin(every: Every, moment: datetime) -> datetime:

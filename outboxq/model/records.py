@@ -67,9 +67,9 @@ class EventType(StrEnum):
     RETRY_SCHEDULED = "task_retry_scheduled"
     FAILED = "task_failed"
     RESET = "task_reset"
-    """The lease expired, and the task is back in the outbox."""
+    """The lease expired, and the task returned to the outbox."""
     ABANDONED = "task_abandoned"
-    """The lease expired too many times in a row, and the task is Failed."""
+    """The lease expired too many times in a row, and the task became Failed."""
     RELEASED = "task_released"
     """The task was released unfinished; no attempt was used."""
     SNOOZED = "task_snoozed"
@@ -158,8 +158,8 @@ UNKNOWN_TASK = "unknown task"
 INTERRUPTED = "interrupted transaction"
 """The reason recorded when a transactional task is released because an external error ended its transaction."""
 MAX_INTERRUPTIONS = 5
-"""The maximum number of times in a row that a task whose transaction was interrupted is released without using an
-attempt. The count is reset when the handler itself ends the attempt.
+"""The maximum number of consecutive interrupted transactions for which a task is released without using an attempt. The
+count is reset when the handler itself ends the attempt.
 """
 EARLIEST, LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9001, 1, 1, tzinfo=UTC) - timedelta(microseconds=1)
 """The earliest and the latest time that the tables can store."""
@@ -232,7 +232,7 @@ class NewTask(TaskOptions):
     """The topic of the emitted event that the task handles; None if the task was not enqueued by an event."""
     expires_at: datetime | None = None
     """The time after which the task is no longer started, as an aware datetime. If it is None, the task expires after
-    `expires_in`, counted from now by the database's clock. If both are None, it never expires.
+    `expires_in`, counted from now by the database's clock. If both are None, the task never expires.
     """
     expires_in: timedelta | None = None
     idempotency_key: str | None = None
@@ -293,8 +293,8 @@ class Sourced(Answering, Generic[R_co]):
         return getattr(self, "_source", None)
 
     def asking(self, source: ResultSource) -> Self:
-        """Make this handle ask `source` for the result, and return the handle. Call this before sharing the handle with
-        other threads.
+        """Make this handle ask `source` for the result, and return the handle. Call this method before sharing the
+        handle with other threads.
         """
         if self.id.int:  # the handle that all skipped tasks share does not belong to an outbox
             object.__setattr__(self, "_source", source)
@@ -303,7 +303,7 @@ class Sourced(Answering, Generic[R_co]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Handle(Sourced[R_co]):
-    """The return value of `enqueue`: the task's id, and what was written."""
+    """The return value of `enqueue`: the task's id, and whether the task was created or replaced."""
 
     _noun = "a handle"
     id: UUID
@@ -320,7 +320,7 @@ class Handle(Sourced[R_co]):
         `timeout` is a timedelta or seconds. None waits forever; 0 checks once. `Outbox.result` documents the
         exceptions. Use that method if you know only the task's id.
 
-        Raises InvalidCall if the handle does not know its outbox, because `Store.enqueue` returned it or it was pickled
+        Raises InvalidCall if the handle does not know its outbox, because it was returned by `Store.enqueue`, pickled
         or copied.
         """
         if not self.id.int:
@@ -497,8 +497,8 @@ class Cancel(Exception):
 
 
 class Retry(Exception):
-    """Raise this in a handler to try again after `delay` (a timedelta or seconds) or at `at` (an aware datetime)
-    instead of after the delay that the policy specifies.
+    """Raise this in a handler to try again after `delay` (a timedelta or seconds) or at `at` (an aware datetime),
+    regardless of the delay that the policy specifies.
 
     The attempt is counted. A time before 1970 makes the task due immediately; a time after the year 9000 makes it due
     at the end of that year. Raises InvalidArgument unless exactly one of `delay` and `at` is given.
@@ -519,9 +519,9 @@ class TaskTimeout(BaseException):
     """The exception raised in a handler that is still running after its timeout, if the task has
     ``timeout_action="raise"`` or ``"kill"``.
 
-    It may be raised at any line. ``except Exception`` does not catch it, so it also ends a loop that only logs its
-    items' errors. Catch it only to clean up. The attempt has failed, and the retry policy treats it like the
-    TimeoutError that ``ctx.checkpoint()`` raises.
+    It may be raised at any line. ``except Exception`` does not catch it, so it also ends a loop that catches and logs
+    the errors of individual items. Catch it only to clean up. The attempt has failed, and the retry policy treats it
+    like the TimeoutError that ``ctx.checkpoint()`` raises.
     """
 
     def __init__(self, message: str = "the handler is still running after its timeout") -> None:
@@ -545,7 +545,7 @@ OUTCOMES: Final[Mapping[EventType, str]] = {
 
 
 def fields_of(claim: Claim, **more: Any) -> dict[str, Any]:
-    """Return the fields for a log record about this claim, for `extra=`. They never include the task's arguments."""
+    """Return the fields for a log record about this claim, for `extra=`. The fields exclude the task's arguments."""
     return {
         "task_id": str(claim.id),
         "task": claim.task_name,

@@ -68,7 +68,7 @@ class RelayShard:
     worker_id: UUID | None
     """The worker that publishes the shard's messages; None if no worker does."""
     worker: str | None
-    """The label of that worker, if it is known."""
+    """The label of the worker that publishes the shard's messages, if the label is known."""
     lease_expires_at: datetime | None
 
 
@@ -123,7 +123,7 @@ class HeldRelayKey:
     event_id: UUID
     """The event that was refused."""
     topic: str | None
-    """The topic of that event."""
+    """The topic of the refused event."""
     dead_letter: UUID
     """The task that publishes the event when it is redriven."""
     failed_at: datetime | None
@@ -156,7 +156,7 @@ def is_counted(number: int) -> bool:
 
 
 def count_of(number: int) -> str:
-    """Return a count of a relay's events in words, with a + if there may be more."""
+    """Return a count of a relay's events in words, with a + if there may be more events."""
     return str(number) if is_counted(number) else f"{number}+"
 
 
@@ -166,8 +166,8 @@ def task_of(relay: str) -> str:
 
 
 def slot_of(key: str | None, event_id: UUID) -> int:
-    """Return an event's slot, which determines its shard. The slot is derived from the partition key or, without one,
-    from the id.
+    """Return an event's slot, which determines its shard. The slot is derived from the partition key or, if there is no
+    partition key, from the id.
 
     All events with the same key are therefore in one shard, and events without a key are spread over all shards.
     """

@@ -82,7 +82,7 @@ class Rule(ABC):
 
 
 def parse_rule(rule: str, tz: str, *, starts_at: datetime) -> Rule:
-    """Parse a rule for a time zone. Its ticks begin at `starts_at`, from which the interval `every` is counted.
+    """Parse a rule for a time zone. The rule's ticks begin at `starts_at`, from which the interval `every` is counted.
 
     Raises InvalidArgument if the rule is invalid or this machine has no such zone. Recently parsed rules are cached.
     """
@@ -99,7 +99,7 @@ def check_rule(rule: str, tz: str) -> None:
 
 def rule_of(rule: str | None, every: timedelta | None) -> str:
     """Return a rule in its canonical form: a cron expression, or `every` and a number of seconds. Exactly one of the
-    arguments is given.
+    arguments must be given.
     """
     if (rule is None) == (every is None):
         raise InvalidArgument(
@@ -416,8 +416,8 @@ def plan(schedule: Schedule, *, now: datetime, horizon: timedelta, limit: int) -
 
 
 def jitter_of(schedule: Schedule, tick: datetime) -> timedelta:
-    """Return the delay from a tick until its task is due. It is the same on every worker, because it is derived from
-    the schedule's name and the tick.
+    """Return the delay from a tick until its task is due. The delay is the same on every worker, because it is derived
+    from the schedule's name and the tick.
     """
     if schedule.jitter is None:
         return timedelta(0)
@@ -485,8 +485,8 @@ def to_come(
     """Return up to `count` future ticks: planted ticks whose tasks have not started, and ticks that have not been
     planted yet.
 
-    `planted` contains each tick after now that has a task; the value is True if the task has not started. The list is empty if the
-    schedule is paused or this process cannot read its rule.
+    `planted` maps each tick after `now` that has a task to True if that task has not started, otherwise to False. The
+    list is empty if the schedule is paused or this process cannot read its rule.
     """
     ticks = _ticks(schedule, max(now, planted_until))
     if ticks is None:

@@ -65,7 +65,7 @@ class HandlerLog:
     def add(self, record: T, line_of: Callable[[T], LogLine]) -> None:
         """Keep the line for a record, and drop the oldest lines beyond the limits.
 
-        If two logging handlers deliver the same record one after the other, it is kept only once.
+        If two logging handlers deliver the same record one after the other, the line is kept only once.
         """
         with self._lock:
             if self._newest is not None and self._newest() is record:

@@ -22,8 +22,8 @@ class Overlap(StrEnum):
     QUEUE = "queue"
     """The later task waits. Ticks run one at a time, in order, and no tick is lost."""
     SKIP = "skip"
-    """The later task is Cancelled (`task_expired`) if the earlier one is still running when the later tick's `grace`
-    ends.
+    """The later task becomes Cancelled (`task_expired`) if the earlier one is still running when the later tick's
+    `grace` ends.
     """
 
 
@@ -36,7 +36,7 @@ class CatchUp(StrEnum):
     LATEST = "latest"
     """Only the newest missed tick runs, immediately."""
     ALL = "all"
-    """All missed ticks run, oldest first, up to a limit. An event records how many were skipped."""
+    """All missed ticks run, oldest first, up to a limit. An event records how many ticks were skipped."""
 
 
 HORIZON = timedelta(seconds=60)
@@ -96,7 +96,9 @@ class Schedule(NewSchedule):
     declaration: str | None = None
     """A digest of what the code declares."""
     planted_until: datetime
-    """All ticks from `updated_at` up to this time are planted. It moves back only when planted ticks are cancelled."""
+    """All ticks from `updated_at` up to this time are planted. The time moves back only when planted ticks are
+    cancelled.
+    """
     paused_at: datetime | None = None
     pause_reason: str | None = None
     created_at: datetime

@@ -19,7 +19,7 @@ EVERYTHING = "*"
 class Subscription(TaskOptions):
     """A row of `task_subscriptions`: this task is enqueued for every emitted event whose topic matches.
 
-    The task's declared options are stored here too, because the emitting process may never have imported the task.
+    The row also contains the task's declared options, because the emitting process may never have imported the task.
     """
 
     topic: str
@@ -51,7 +51,7 @@ class NewEvent:
     delay: timedelta = timedelta(0)
     expires_at: datetime | None = None
     """The time after which the event's tasks are no longer started, as an aware datetime. If it is None, the tasks
-    expire after `expires_in`, counted from now. If both are None, they never expire.
+    expire after `expires_in`, counted from now. If both are None, the tasks never expire.
     """
     expires_in: timedelta | None = None
     idempotency_key: str | None = None
@@ -75,7 +75,7 @@ class Emitted:
     """
     relays: tuple[str, ...] = ()
     """The names of the relays to brokers that publish the event, sorted. A relay that has already received an event
-    with this idempotency key is not among them. A relay to a webhook is a task and is in `handles`.
+    with this idempotency key is not included. A relay to a webhook is a task, so its handle is in `handles`.
     """
 
 

@@ -34,11 +34,11 @@ Outcome = Confirmed | Refused | Unsure
 
 
 class Transport(Protocol):
-    """A connection to a broker, such as `RabbitMQ`. You can also write your own class. Only one thread uses it at a
-    time.
+    """A connection to a broker, such as `RabbitMQ`. You can also write your own transport class. A transport is used
+    by only one thread at a time.
 
-    If it also has a `clone()` method, which returns a transport with a separate connection, a process publishes its
-    relay shards in parallel, each through its own clone. Otherwise, the shards take turns.
+    If a transport also has a `clone()` method, which returns a transport with a separate connection, a process
+    publishes its relay shards in parallel, each through its own clone. Otherwise, the shards take turns.
     """
 
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
@@ -91,7 +91,7 @@ class SourceConnection(Protocol):
 
 class Source(Protocol):
     """A place in a broker that messages come from, such as a `RabbitMQ` with a queue. You can also write your own
-    class.
+    source class.
     """
 
     def connect(self) -> SourceConnection:

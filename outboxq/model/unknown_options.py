@@ -67,8 +67,8 @@ def naming_options(
 
     The message contains the function's public name, its options, and a replacement for the keyword, or `positional` for
     a value that is passed by position. `options` are the names that the function accepts as ``**options``; without
-    them, a function with ``**options`` checks its keywords itself. If their `defaults` are given, help() shows each
-    option; `options` must then be the annotations of a TypedDict.
+    them, a function with ``**options`` checks its keywords itself. If `defaults` are given, help() shows each option;
+    `options` must then be the annotations of a TypedDict.
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -157,8 +157,8 @@ def no_task_name(name: str, known: Collection[str]) -> str:
 
 
 def unused_queue(name: str, known: Collection[str]) -> str:
-    """Return a sentence that reports that a worker's queue is not in use. It explains how to name several queues, or
-    suggests the most similar queue in use.
+    """Return a sentence that reports that a worker's queue is not in use. The sentence explains how to name several
+    queues, or suggests the most similar queue in use.
     """
     several = " ".join(f"-q {part.strip()}" for part in name.split(",") if part.strip())
     hint = f"; to serve several queues, repeat the option: {several}" if "," in name else nearest(name, known)

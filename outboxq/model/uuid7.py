@@ -20,8 +20,8 @@ _last = 0
 def uuid7() -> UUID:
     """Return a version 7 UUID (RFC 9562) that is greater than all earlier ones in this process.
 
-    It consists of 48 bits for the milliseconds, 12 bits for the fraction of a millisecond and 62 random bits. If the
-    clock has not advanced or has gone backwards, the fraction is increased by one.
+    The UUID consists of 48 bits for the milliseconds, 12 bits for the fraction of a millisecond and 62 random bits. If
+    the clock has not advanced or has gone backwards, the fraction is increased by one.
     """
     return _made(_ticks(1), int.from_bytes(os.urandom(8)))
 

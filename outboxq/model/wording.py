@@ -10,7 +10,8 @@ MOST_LISTED = 3
 LONGEST_TEXT = 20_000
 """The maximum number of characters that a page shows of one string."""
 TENTHS = 9.95
-"""The shortest span, in seconds, that is written in whole seconds. With one decimal place, it would read 10.0 s."""
+"""The shortest span, in seconds, that is written in whole seconds. With one decimal place, this span would read 10.0 s.
+"""
 IMPORT = "import its module where the worker starts"
 """The remedy for a task that a worker does not know."""
 _SPANS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
@@ -60,8 +61,8 @@ def span(value: timedelta | float) -> str:
 
 
 def unseen(silence: timedelta) -> str:
-    """Return what to say about a worker that counts as dead, such as "has not been seen for 3 min". `silence` is the
-    time since the worker was last seen.
+    """Return a phrase about a worker that counts as dead, such as "has not been seen for 3 min". `silence` is the time
+    since the worker was last seen.
     """
     since = "since the clock was set back" if silence < timedelta(0) else f"for {span(silence)}"
     return f"has not been seen {since}"
@@ -106,8 +107,8 @@ def sentence(text: str) -> str:
 
 
 def plain(value: object, *, kept: Container[str] = "") -> str:
-    """Return the text with invisible characters written as escapes, except those in `kept`, so that they cannot control
-    a terminal or imitate other text.
+    """Return the text with invisible characters, except those in `kept`, written as escapes, so that the text can
+    neither control a terminal nor imitate other text.
     """
     text = "" if value is None else str(value)
     if text.isprintable():  # true for most strings; checking each character took a quarter of a page's time

@@ -60,7 +60,7 @@ class SourceState:
     workers: int
     """The number of live workers that receive from the source."""
     failing: int
-    """The number of these workers whose receiver is failing."""
+    """The number of live workers whose receiver for the source is failing."""
     failing_since: datetime | None
     """The earliest of the receivers' first failures; None if all of them work."""
     last_error: str | None

@@ -95,7 +95,7 @@ def read_number(text: str, name: str) -> int:
 
 
 def read_limit(text: str) -> int | None:
-    """Return a limit on a number; None for `none`, which removes the limit."""
+    """Return a limit as a whole number; None for `none`, which removes the limit."""
     if text == NONE:
         return None
     if not re.fullmatch(r"[0-9]{1,9}", text) or int(text) < 1:

@@ -95,9 +95,9 @@ class Outcome:
     answer: str = ""
     """The text that a command prints instead of the sentence, such as a new task's id; "" to print the sentence."""
     changes: int = 1
-    """The number of changes; 0 if everything was already as the person wanted it."""
+    """The number of changes; 0 if nothing had to be changed."""
     replaced: Mapping[str, Any] = field(default_factory=dict)
-    """The values that the change has replaced, which its record keeps so that the change can be undone."""
+    """The values that the change replaced. The action's record keeps them so that the change can be undone."""
     action: UUID | None = None
     """The id of the action's record. `Verb.do` fills it in."""
 
@@ -158,8 +158,8 @@ class Verb:
     undo: str = ""
     """The name of the verb that undoes this one; "" if there is none."""
     is_long: bool = False
-    """True if the verb uses several transactions. Its function then has the parameter `on_change`, for the record of
-    the action.
+    """True if the verb uses several transactions. The verb's function then has the parameter `on_change`, for the
+    record of the action.
     """
 
     @property
@@ -169,7 +169,7 @@ class Verb:
 
     @property
     def recorded_as(self) -> str:
-        """The words under which an action is recorded, which are those of the command without its options: task cancel."""
+        """The name under which an action is recorded: the command without its options, such as task cancel."""
         return " ".join(word for word in self.words if not word.startswith("--"))
 
     @property
@@ -188,8 +188,8 @@ class Verb:
         using: object = None,
         **values: Any,
     ) -> Outcome:
-        """Carry out the verb, and record the action in the same transaction. The history also contains the reason and
-        the operator. If nothing changes, nothing is recorded.
+        """Carry out the verb, and record the action in the same transaction. A task's history also contains the reason
+        and the operator. If nothing changes, nothing is recorded.
 
         If `undoes` is the id of a recorded resume, a pause gets back the reason that the resume deleted. Raises the
         store's errors: TaskNotFound, BatchNotFound, QueueNotFound, ScheduleNotFound, RelayNotFound, WorkerNotFound,

@@ -95,8 +95,8 @@ def RESCHEDULE(
 ) -> Outcome:
     """Change the due time of a waiting task or a dead letter.
 
-    A waiting task keeps its attempt number. A dead letter runs again at that time, from its first attempt. A running
-    task cannot be rescheduled.
+    A waiting task keeps its attempt number. A dead letter runs again at the new due time, from its first attempt. A
+    running task cannot be rescheduled.
     """
     if (at is None) is (delay is None):
         raise ValueMissing("give either the time at which the task is due, or the span of time until then")
@@ -218,7 +218,7 @@ def _moved(task: UUID, status: TaskStatus, words: str, *, changes: int = 1) -> O
     undo="resume",
 )
 def PAUSE_QUEUE(store: Store, queue: str, why: str, using: object, *, create: bool = False) -> Outcome:
-    """Stop starting tasks from a queue until it is resumed.
+    """Stop starting tasks from a queue until the queue is resumed.
 
     Tasks that are already running continue.
     """
@@ -312,7 +312,7 @@ def _already_paused(settings: QueueSettings | Schedule) -> str:
     undo="resume",
 )
 def PAUSE_SCHEDULE(store: Store, schedule: str, why: str, using: object) -> Outcome:
-    """Stop planting the ticks of a schedule until it is resumed.
+    """Stop planting the ticks of a schedule until the schedule is resumed.
 
     Planted ticks that are not due yet are cancelled. Tasks that are already running continue.
     """
@@ -465,7 +465,7 @@ RECORDED: Final = tuple(sorted({*(one.recorded_as for one in VERBS), *map(str, C
 
 
 def noun_of(action: str) -> Noun | None:
-    """Return the kind of target that a recorded action has; None for an action without one, such as prune."""
+    """Return the kind of a recorded action's target; None if the action has no target, such as prune."""
     first = action.partition(" ")[0]
     if first in ("failed", CommandAction.ENQUEUE):
         return Noun.TASK

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     undo="resume",
 )
 def QUIET_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
-    """Stop a worker from claiming tasks until it is resumed.
+    """Stop a worker from claiming tasks until the worker is resumed.
 
     Its running tasks continue. Claimed tasks that have not started are released.
     """
@@ -57,8 +57,8 @@ def RESUME_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outco
 def STOP_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
     """Stop a worker as SIGTERM does.
 
-    It claims no more tasks, and lets its running tasks finish. A supervisor or a service manager may start another
-    worker in its place.
+    The worker claims no more tasks, and lets its running tasks finish. A supervisor or a service manager may start
+    another worker in its place.
     """
     return _ordered(store, worker, WorkerOrder.STOP, "has been asked to stop, and will begin to stop", using)
 
@@ -135,7 +135,7 @@ def _ordered(store: Store, worker: UUID, order: WorkerOrder | None, words: str, 
 
 
 def _soon(store: Store, worker: UUID, using: object) -> str:
-    """Return the words that say when the worker will obey. A frozen worker obeys only if it wakes up."""
+    """Return a phrase that says when the worker will obey the order. A frozen worker obeys only if it wakes up."""
     silence = store.workers.silence(worker, using=using)
     return "within six seconds" if silence is None else f"only if it wakes up: it {unseen(silence)}"
 

@@ -331,8 +331,8 @@ class ModelCodec(Codec):
 def _equal(one: Any, other: Any) -> bool:
     """Return whether two values are equal, ignoring the private attributes of models.
 
-    A time is equal to the same time in another zone, even in the one hour a year in which Python says that it is not
-    (PEP 495).
+    A time is equal to the same time in another zone, even in the one hour a year in which Python treats the two as
+    unequal (PEP 495).
     """
     if hasattr(one, "isoformat") and hasattr(other, "isoformat"):
         return bool(one.isoformat() == other.isoformat())

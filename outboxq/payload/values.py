@@ -27,7 +27,7 @@ MAX_INTEGER_BITS = 14_284
 (`sys.set_int_max_str_digits`). Counting digits would be slow.
 """
 BY_REFERENCE = "store the data elsewhere, and use a reference to it instead"
-"""The remedy for a value that is too large. It suits arguments, results and payloads."""
+"""The remedy for a value that is too large. The remedy suits arguments, results and payloads."""
 
 Textual = date | time | timedelta | UUID | Decimal
 """The classes that `to_text` writes. `datetime` is not listed, because it is a subclass of `date`."""
@@ -57,7 +57,7 @@ class Changed(CodecError):
     def __init__(self, what: str, label: str) -> None:
         super().__init__(f"{what} is stored where {label} is expected: was the annotation changed?")
         self.if_new = f"{what} does not fit {label}: pass a value of that type"
-        """The reason to give instead if a person has written the value as JSON."""
+        """The error message for a value that a person has written as JSON."""
 
 
 class Limits:
@@ -260,7 +260,7 @@ ANY_TYPE = frozenset({"null", "boolean", "number", "string", "array", "object"})
 
 
 class Codec(ABC):
-    """Writes the values of one annotation as JSON, and reads them back."""
+    """A converter that writes the values of one annotation as JSON, and reads them back."""
 
     label: str
     """The annotation, for messages."""
@@ -315,8 +315,8 @@ class PlainCodec(Codec):
         classes: Iterable[type] = (),
         members: Sequence[Codec] = (),
     ) -> None:
-        """`classes` are the classes of the values. `members` are the codecs for a union's other types, which look
-        inside their values.
+        """`classes` are the classes of the values. `members` are the codecs for a union's other types; a codec also
+        checks the content of a value.
         """
         self.label, self.json_types, self.members = label, json_types, members
         self.classes = frozenset(classes)
@@ -392,7 +392,9 @@ class TextCodec(Codec):
 
 
 class EnumCodec(Codec):
-    """An enum member. It is stored by value if every value is a string, a number or a boolean, otherwise by name."""
+    """An enum member. A member is stored by value if every member's value is a string, a number or a boolean, otherwise
+    by name.
+    """
 
     def __init__(self, cls: type[enum.Enum]) -> None:
         self.cls, self.accepts, self.label = cls, cls, cls.__name__

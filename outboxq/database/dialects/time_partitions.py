@@ -98,7 +98,7 @@ def patience(_: Grammar) -> sa.Select[Any]:
 def scanning(_: Grammar) -> sa.Select[Any]:
     """Set the timeouts of a transaction that reads a whole partition, and that no other session waits for.
 
-    :statement_timeout is a string with its unit.
+    :statement_timeout is a string that includes the unit.
     """
     return _set(statement_timeout=sa.bindparam("statement_timeout", type_=sa.Text, required=True), enable_seqscan="on")
 
@@ -122,8 +122,9 @@ def keep(g: Grammar, executions: sa.FromClause, events: sa.FromClause) -> sa.Sel
 def kept_since(g: Grammar, executions: sa.FromClause, events: sa.FromClause) -> sa.Select[Any]:
     """Select the tasks that must be kept even though `keep` counted them as droppable or did not see them. Only two
     changes are possible in the partition. A dead letter can leave the status Failed and, if a producer's clock is
-    wrong, a new task can appear. Such a task has an outbox entry or a lease, or has been claimed since, which is
-    recorded in an event whose number was drawn after `keep` ran. Therefore, few rows are read.
+    wrong, a new task can appear. A task affected by one of these changes has an outbox entry or a lease, or has been
+    claimed since, which is recorded in an event whose number was drawn after `keep` ran. The query therefore reads few
+    rows.
     """
     new = [
         sa.select(table.c.task_execution_id).where(
@@ -243,8 +244,8 @@ def set_number(_: Grammar) -> sa.Select[Any]:
 
 
 def privileges(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Select the privileges that were granted on a table and on its columns, one row each; `grantee` is None for PUBLIC,
-    and `column` for the whole table.
+    """Select the privileges that were granted on a table and on its columns, one row each; `grantee` is None for
+    PUBLIC, and `column` is None for the whole table.
     """
     on_table = sa.select(sa.null().label("column"), pg_class.c.relacl.label("acl")).where(pg_class.c.oid == relation)
     on_columns = sa.select(pg_attribute.c.attname, pg_attribute.c.attacl).where(pg_attribute.c.attrelid == relation)
@@ -266,7 +267,7 @@ def privileges(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:
 
 def triggers(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:
     """Select the name of each trigger on a table, the statement that creates it, and the words with which ALTER TABLE
-    sets its state; NULL if its state is that of a new trigger.
+    sets the trigger's state; NULL if the trigger has the state of a new trigger.
     """
     states = {"D": "DISABLE", "R": "ENABLE REPLICA", "A": "ENABLE ALWAYS"}
     state = sa.case({key: text_literal(words) for key, words in states.items()}, value=pg_trigger.c.tgenabled)
@@ -279,8 +280,8 @@ def triggers(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:
 
 
 def tied(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Select the objects of the application that would stay with a table when it becomes a partition: row security and
-    its policies, views, foreign keys and publications.
+    """Select the application's objects that would stay with a table when the table becomes a partition: row security
+    and its policies, views, foreign keys and publications.
     """
 
     def called(kind: str, name: Any) -> sa.ColumnElement[str]:

@@ -1,6 +1,6 @@
 """Define the tables in SQLAlchemy Core. The migrations create them, and all statements use them.
 
-Statements name them without a schema, which is added when a statement is compiled (`dialects/plans.py`).
+Statements name the tables without a schema, which is added when a statement is compiled (`dialects/plans.py`).
 """
 
 # `as` makes a name public to type checkers.

@@ -49,7 +49,7 @@ relays = typed_table("relays", metadata, RelaysColumns, *bounds.of("relays"))
 
 
 class RelayShardsColumns(TypedColumns):
-    """A row for each shard of a relay, with the lease of the worker that sends its messages."""
+    """A row for each shard of a relay, with the lease of the worker that sends the shard's messages."""
 
     relay = Column(Text, primary_key=True)
     shard = Column(Integer, primary_key=True)
@@ -71,7 +71,7 @@ relay_shards = typed_table(
 
 
 class RelayMessagesColumns(TypedColumns):
-    """A row for each event that a relay has to publish. It is deleted when the broker has confirmed the event."""
+    """A row for each event that a relay has to publish. The row is deleted when the broker has confirmed the event."""
 
     id = Column(BigId, Identity(), primary_key=True)
     relay = Column(Text, nullable=False)

@@ -15,8 +15,8 @@ class TaskMetricsColumns(TypedColumns):
     """A row for each queue and task, with one worker process's counts for a time span.
 
     Old rows are summed into rows for longer spans, up to an hour. In addition to these columns, the table has one
-    column for each bucket of the two histograms: `wait_0` and so on for the seconds from due time to start, `run_0` and
-    so on for the seconds that the handler ran.
+    column for each bucket of the two histograms: `wait_0` and so on for the time from the due time to the start, and
+    `run_0` and so on for the handler's run time.
     """
 
     id = Column(Uuid, primary_key=True)  # created by the worker, so that a row that is sent again is not written twice
@@ -65,7 +65,7 @@ queue_samples = typed_table("queue_samples", metadata, QueueSamplesColumns, *bou
 
 
 class MaintenanceJobsColumns(TypedColumns):
-    """A row for each job that one worker at a time does on behalf of all workers, with its lock and its due time."""
+    """A row for each job that one worker at a time does on behalf of all workers, with the job's lock and due time."""
 
     name = Column(Text, primary_key=True)
     due_at = Column(BoundedInstant, nullable=False)

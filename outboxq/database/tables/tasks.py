@@ -1,9 +1,9 @@
 """Define the tables for tasks, their events, queues, keys and workers, and the metadata for all tables.
 
-There are no foreign keys between them, because foreign keys would cost a third of the throughput and slow down
+There are no foreign keys between the tables, because foreign keys would cost a third of the throughput and slow down
 deletions. `verify` checks the references instead. No index on `task_executions` contains a column that a transition
 changes, so PostgreSQL can keep a transition's updates heap-only (HOT). Columns that only a running task needs are in
-the narrow `task_leases`.
+the narrow table `task_leases`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ AGGRESSIVE_VACUUM = {
     "autovacuum_vacuum_cost_delay": 0,
 }
 """Settings for small tables whose rows are constantly inserted and deleted. Autovacuum starts at a fixed number of dead
-rows instead of a fraction of the table, and runs at full speed.
+rows instead of at a fraction of the table's rows, and runs at full speed.
 """
 
 
@@ -313,7 +313,9 @@ queue_settings = typed_table("queue_settings", metadata, QueueSettingsColumns, *
 
 
 class KeyRatesColumns(TypedColumns):
-    """A row for each key that has recently used some of its rate. It is deleted when the key's bucket is full again."""
+    """A row for each key that has recently used some of its rate. The row is deleted when the key's bucket is full
+    again.
+    """
 
     queue = Column(Text, primary_key=True)
     partition_key = Column(Text, primary_key=True)

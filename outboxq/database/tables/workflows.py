@@ -11,10 +11,10 @@ from .tasks import AGGRESSIVE_VACUUM, OptionColumns, metadata
 
 
 class TaskBatchesColumns(TypedColumns):
-    """A row for each batch and each chain. Its id is the `pipeline_execution_id` of its tasks.
+    """A row for each batch and each chain. A batch's id is the `pipeline_execution_id` of its tasks.
 
-    Triggers count its finished tasks and enqueue the following tasks, so the counts are right even if another release,
-    a person or plain SQL ends a task. The row is locked when a task's outcome is committed.
+    Triggers count a batch's finished tasks and enqueue the following tasks, so the counts are right even if another
+    release, a person or plain SQL ends a task. The row is locked when a task's outcome is committed.
     """
 
     id = Column(Uuid, primary_key=True)
@@ -44,8 +44,8 @@ Index("ix_task_batches_open", task_batches.c.id, postgresql_where=_open, sqlite_
 
 
 class TaskBatchChangesColumns(TypedColumns):
-    """A row for each change to a batch in an open transaction. A trigger counts and deletes the rows when the
-    transaction commits.
+    """A row for each change that an open transaction has made to a batch. A trigger counts and deletes the rows when
+    the transaction commits.
 
     On SQLite, which has one writer, each row is counted immediately.
     """
@@ -72,7 +72,7 @@ task_batch_changes = typed_table(
 
 
 class TaskStepsColumns(TypedColumns):
-    """A row for each step that a task has completed, and for each sleep that it has begun. It is never updated.
+    """A row for each step that a task has completed, and for each sleep that it has begun. The row is never updated.
 
     The primary key keeps all steps of a task in one range, and prevents a second result for a step.
     """
