@@ -94,8 +94,8 @@ class Rights:
     def grant(self, role: Role, name: str, features: Collection[Feature] = ()) -> list[str]:
         """Run the `grants` in one transaction, and return them.
 
-        Raises NotPermitted, and grants nothing, if the role still lacks a privilege, because PostgreSQL merely warns if
-        a privilege cannot be granted.
+        Raises NotPermitted, and grants nothing, if the role still lacks a privilege, because PostgreSQL only issues a
+        warning if it cannot grant a privilege.
         """
 
         def work(target: Target) -> list[str]:

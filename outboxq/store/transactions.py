@@ -415,7 +415,7 @@ class Transactions:
         return target.dialect.pack("queues", {"queue": sa.Text()}, [(one,) for one in queues])
 
     def wake(self, target: Target, queues: Iterable[str]) -> None:
-        """Have sleeping workers notified, after the commit, that tasks became claimable without an insert.
+        """Notify sleeping workers, after the commit, that tasks have become claimable without an insert.
 
         Call this after the change. It does nothing for a database that cannot notify, because its workers watch the
         file.

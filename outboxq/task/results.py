@@ -66,8 +66,8 @@ class AwaitedResults(ABC):
         return self.wait_for_result(task_id, timeout, None)
 
     def wait_for_result(self, task_id: UUID | str, timeout: timedelta | float | None, origin: Origin | None) -> Any:
-        """Return the result of a task that was enqueued at `origin`, which is None if the task's transaction has
-        already been committed.
+        """Return the result of a task. `origin` is where the task was enqueued; None if its transaction has already
+        been committed.
         """
         task_id = identifier(task_id)
         if is_batch(task_id):
@@ -242,8 +242,8 @@ def gone_no_further(batch: BatchStanding) -> TaskFailed | TaskCancelled:
 def not_come(store: Store, wait: Wait, *, explains: bool = False) -> str:
     """Return the reason why the batch has not enqueued the awaited task yet, as a clause.
 
-    With `explains`, the reason includes why the batch's first task is not running. Because callers may poll, the reason
-    for a large batch gives only the number of tasks.
+    With `explains`, the reason includes why the batch's first task is not running. For a large batch, the reason gives
+    only the number of unfinished tasks, because callers may poll.
     """
     assert wait.link is not None
     batch_id = wait.link.batch_id

@@ -229,8 +229,8 @@ class Task(Answering, Generic[P, R]):
         """Enqueue a call to the function in the current transaction, with the declared options.
 
         The current transaction is known inside a transactional task of the same outbox, in Django, in Flask with
-        Flask-SQLAlchemy, and with `Outbox(session=…)`. Anywhere else, InvalidTarget is raised, so pass the transaction
-        to `using()`. Apart from that, raises the same exceptions as `BoundTask.enqueue`.
+        Flask-SQLAlchemy, and with `Outbox(session=…)`. Anywhere else, InvalidTarget is raised: pass the transaction to
+        `using()` instead. Apart from that, raises the same exceptions as `BoundTask.enqueue`.
         """
         return self.using().enqueue(*args, **kwargs)
 
@@ -563,7 +563,7 @@ def _refuse_other_contexts(function: Callable[..., object], name: str, *, given:
 
 
 def subscriptions_of(task: Task[..., Any], subscribe: str | Sequence[str] | None) -> tuple[Subscription, ...]:
-    """Return the task's subscriptions to these topics. Raises ConfigurationError if it does not take a payload."""
+    """Return the task's subscriptions to these topics. Raises ConfigurationError unless the task takes a payload."""
     patterns = patterns_of(subscribe)
     if not patterns:
         return ()

@@ -33,7 +33,7 @@ class Wait:
     batch: BatchStanding | None = None
     """The batch's standing at the last poll that found it."""
     is_ahead: bool = field(init=False)
-    """True while the batch is polled because the task is not enqueued yet."""
+    """True while the batch is polled instead of the task, which has not been enqueued yet."""
     error: BaseException | None = None
     """The error that ended the wait before the task ended."""
     trouble: Exception | None = None
@@ -88,8 +88,8 @@ class Wait:
         return self.done.is_set()
 
     def _may_close(self) -> bool:
-        """Return whether the transaction of the batch's `with` block, which sees its own rows, is open. If so, the
-        block may still close the batch.
+        """Return whether the transaction of the batch's `with` block is open. If so, the block may still close the
+        batch.
         """
         return self.transaction is not None and self.transaction.is_open
 

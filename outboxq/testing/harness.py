@@ -200,8 +200,8 @@ class Harness(Answering):
         too. Tasks run in this thread. If the test has a transaction, each task runs in a savepoint.
 
         A failed task is recorded as in production: its retry is scheduled, or it becomes a dead letter. Unless `raises`
-        is False, the error from its last attempt is raised after the last run. Errors from several tasks are raised in
-        an ExceptionGroup. Raises EndlessDrain after `max_runs` runs in a row without a schedule tick.
+        is False, the error from the task's last attempt is raised after the last run. Errors from several tasks are
+        raised in an ExceptionGroup. Raises EndlessDrain after `max_runs` runs in a row without a schedule tick.
         """
         __tracebackhide__ = True
         if not self._is_running:

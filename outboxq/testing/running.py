@@ -313,7 +313,7 @@ class GivenSteps:
 
     def ensure_used(self, names: Collection[str]) -> None:
         """Raise AssertionError if a task with steps has completed, but one of these names does not belong to any step.
-        The name may be mistyped, in which case the step's function was called.
+        The name may be mistyped: the step then called its function instead of using the given result.
         """
         __tracebackhide__ = True
         unused = sorted(set(names) - self._used)

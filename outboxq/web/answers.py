@@ -87,7 +87,7 @@ class Answers:
         return Visit(request=request, grant=grant, browser=browser, comforts=comforts, asked=asked)
 
     def data(self, visit: Visit, route: Route) -> Response:
-        """Return the JSON for a page, or status 304 if the program already has it."""
+        """Return the JSON for a page, or status 304 if the client already has the current version."""
         viewer = visit.grant.viewer
         shown = ("api", route.name, visit.request.full_path, visit.request.root_path, viewer)
 

@@ -298,7 +298,7 @@ class Schedules:
         self, schedules: Iterable[Schedule], number: int = 1, *, now: datetime | None = None, using: object = None
     ) -> dict[str, builtins.list[datetime]]:
         """Return up to `number` future ticks for each of these schedules, keyed by name. A paused schedule does not
-        have any.
+        have future ticks.
 
         Ticks whose tasks already ran while the clock was running fast are left out. A caller that knows the database's
         time passes it as `now`, which saves a statement.
@@ -357,7 +357,7 @@ class Schedules:
         return number
 
     def has_ticks_to_plant(self, *, horizon: timedelta = HORIZON, using: object = None) -> bool:
-        """Return whether `plant` with this horizon would find a schedule. This does not take a lock."""
+        """Return whether `plant` with this horizon would find a schedule to plant. This does not take a lock."""
 
         def work(target: Target) -> bool:
             values = self._store.values(target, until=self._now(target) + horizon)

@@ -187,7 +187,7 @@ class DeadLetters(Answering):
         return self._store.run(read, using=using, begin=Begin.READ)
 
     def blamed_versions(self, *, using: object = None) -> Mapping[str, frozenset[str]]:
-        """Return the application versions that are blamed for dead letters of the last hour, each with the queues of
+        """Return the application versions that are blamed for dead letters from the last hour, each with the queues of
         these dead letters. A version is blamed if it produced nearly all dead letters of a group while workers of
         another version knew the task too.
         """

@@ -16,7 +16,7 @@ to a reader's position is complete if one of these conditions is met:
 A reader keeps a mark until the mark has passed, and then makes the next one. So it can continue as soon as the
 transactions that were open at the mark have ended, and each read returns at most `limit` events. A gap delays the
 reader only while an open transaction might fill the gap. A long transaction without events delays the reader only at
-gaps that rolled-back transactions have left. Numbers put the events of a task in the order in which they happened.
+gaps that rolled-back transactions have left. The events of a task are numbered in the order in which they happened.
 Transaction ids do not reflect that order, because a transaction that began before the task was committed may cancel the
 task.
 
@@ -147,8 +147,8 @@ class EventLog(Answering):
 
     def tail_since(self, when: datetime) -> TailCursor:
         """Return a cursor positioned before the first event at or after this aware datetime. The cursor may be a little
-        too early, because the order of numbers may differ from the order of times by up to two minutes. So check the
-        `created_at` of the first events. The call looks up thirty rows.
+        too early, because the order of numbers may differ from the order of times by up to two minutes. Skip the first
+        events if their `created_at` is too early. The call looks up thirty rows.
         """
         aware(when, "when")
         try:
@@ -338,7 +338,7 @@ def first_of_newest(_: Grammar) -> sa.Select[Any]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Snapshot:
-    """The events that had been committed at a given time. `str(snapshot)` can be stored; `Snapshot.parse()` reads it.
+    """The events that had been committed by a given time. `str(snapshot)` can be stored; `Snapshot.parse()` reads it.
 
     A bulk change with the snapshot of a count changes only counted tasks, whatever the producers' clocks show and
     however late a transaction commits. A snapshot is valid only in its own database.

@@ -98,7 +98,7 @@ def foreseen(store: Transactions, target: Target, task: NewTask) -> Handle:
 def _round(
     store: Transactions, target: Target, tasks: Sequence[NewTask], handles: dict[UUID, Handle], *, may_replace: bool
 ) -> list[NewTask]:
-    """Add the handles of the tasks that are settled. Returns the tasks that must be read again."""
+    """Add the handles of the tasks whose outcome is known. Returns the other tasks, which must be read again."""
     values = store.values(target)
     created = _ids(target.run(insert_keyed, values, [keyed_row(task) for task in tasks]))
     handles |= {task_id: Handle(id=task_id) for task_id in created}
@@ -277,7 +277,7 @@ KEYED: Columns = {
 CONTENDED: Columns = {**KEYED, "holder": sa.Uuid()}
 """A new task, and the task that holds its key."""
 TAKING: Columns = {**CONTENDED, "lost_key": sa.Text()}
-"""A contended task, and the key that its holder, a dead letter, loses and must acquire again before it is redriven."""
+"""A contended task, and the key that a dead letter loses to it and must acquire again before a redrive."""
 _FIXED = {"id", "pipeline_execution_id", "task_name", "expires_at"}
 _OVERWRITTEN = [name for name in task_rows.NEW_TASK if name in task_executions.c and name not in _FIXED]
 """The columns of a task that its replacement overwrites with the given values."""

@@ -99,10 +99,10 @@ def cancel(
 ) -> TaskStatus:
     """Cancel the task, and return its new status.
 
-    A waiting task is Cancelled immediately. A running task is asked to stop: its worker reads the request at its next
-    heartbeat, and the task stays Running until the worker responds. With `force`, the task is Cancelled immediately,
-    and its worker is fenced. `on_change` is called in the transaction, unless the task had already been asked to stop.
-    Raises TaskNotFound; InvalidTransition for a task that has ended.
+    A waiting task becomes Cancelled immediately. A running task is asked to stop: its worker reads the request at its
+    next heartbeat, and the task stays Running until the worker responds. With `force`, the task becomes Cancelled
+    immediately, and its worker is fenced. `on_change` is called in the transaction, unless the task had already been
+    asked to stop. Raises TaskNotFound; InvalidTransition for a task that has ended.
     """
     return _move(store, task_id, EventType.CANCELLED, using, reason=reason, ask=not force, on_change=on_change)
 
@@ -138,8 +138,8 @@ def run_now(store: Transactions, task_id: AnyId, *, reason: str = "", using: obj
 
 
 def set_priority(store: Transactions, task_id: AnyId, priority: int, *, reason: str = "", using: object = None) -> bool:
-    """Set the priority of a waiting task (-100 to 100, higher first); its due time is kept. Returns False if it already
-    has that priority.
+    """Set the priority of a waiting task (-100 to 100, higher first); its due time is kept. Returns False if the task
+    already has that priority.
 
     Raises TaskNotFound; InvalidTransition unless the task is Ready.
     """

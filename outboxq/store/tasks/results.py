@@ -167,7 +167,7 @@ class BatchStanding:
 
     @property
     def is_decided(self) -> bool:
-        """Return whether the wait is over because the batch has ended or a task blocks it.
+        """Return whether the wait is over because the batch has ended or one of its tasks blocks it.
 
         A batch that is still being cancelled does not count, because the reason is stored with its cancelled tasks.
         """
@@ -326,7 +326,7 @@ def select_batch_standings(g: Grammar) -> sa.Select[Any]:
 def select_first_of_batch(_: Grammar) -> sa.Select[Any]:
     """Select the first task of a batch, by id, that has one of two statuses.
 
-    All of the batch's tasks with these statuses are found through the index on batches. With a LIMIT in that query, a
+    All of the batch's tasks with these statuses are found through the index on batches. With a LIMIT in the subquery, a
     planner might scan all ids in the table instead.
     """
     those = (

@@ -78,7 +78,7 @@ def run_all_now(
     return their number.
 
     If `waiting` is DELAYED or RETRYING, only tasks in that state are made due. The tasks keep their positions among the
-    tasks with their keys; pauses and limits still apply.
+    tasks with the same keys; pauses and limits still apply.
 
     With the `snapshot` of a count, tasks that have since been enqueued or become Ready are left alone. Without
     `snapshot`, one is taken at the beginning. Each batch of 500 tasks is a separate transaction (with `using`, all

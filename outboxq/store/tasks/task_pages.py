@@ -354,8 +354,8 @@ def _members() -> sa.Select[Any]:
 
 
 def _source(name: str) -> tuple[sa.FromClause, Any, sa.ColumnElement[bool]]:
-    """Return the source, its column of ids, and a condition that applies before the bound. There are few leases, so
-    leases that do not match are not counted toward the bound.
+    """Return the source, its column of ids, and the condition that a row must meet to count toward the bound. There are
+    few leases, so leases that do not match are not counted toward the bound.
     """
     if name == "batch":
         mine = _members().cte("mine").prefix_with("MATERIALIZED")
@@ -509,7 +509,7 @@ def _some_entries() -> sa.FromClause:
 
 
 def count_waiting_of_queue(g: Grammar) -> sa.Select[Any]:
-    """Count up to :limit matching tasks among :scan entries of :queue without a key and :scan entries with one."""
+    """Count up to :limit matching tasks in :queue, among :scan entries without a key and :scan entries with a key."""
     looked = _some_entries_of_queue()
     return _count(g, looked, _waits(g, "queue", looked))
 

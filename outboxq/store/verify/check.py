@@ -91,7 +91,7 @@ def last(
     """Select a value from the last event of EXECUTION's task that meets these conditions, among the events in these
     indexes.
 
-    Each index stores a task's events together. The rows are ordered by a sum, because a planner might otherwise follow
+    In each index, a task's events are adjacent. The rows are ordered by a sum, because a planner might otherwise follow
     the primary key and read the whole log backward for each task. With 752,000 events, checking 20 dead letters takes
     3.5 s without the sum, and 6 ms with it.
     """

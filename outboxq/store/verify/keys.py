@@ -102,7 +102,7 @@ def _claimed_twice(_: Grammar) -> sa.Select[Any]:
     """Compare claims by number instead of by time: if a key is claimed after the commit that ended an earlier
     claim, the later claim has a higher number.
 
-    A replaced task may have had a different key before, which is not recorded.
+    Before a task was replaced, it may have had a different key, which is not recorded.
     """
     replaced = execution_events.alias("replaced")
     moved = sa.select(replaced.c.sequence_num).where(

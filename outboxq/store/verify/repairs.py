@@ -1,4 +1,6 @@
-"""Make the repairs that do not require guessing. Each repair checks again in its own snapshot before it writes."""
+"""Make the repairs that do not require guessing. Each repair checks its invariant again, in its own snapshot, before it
+writes.
+"""
 
 from __future__ import annotations
 
