@@ -51,7 +51,9 @@ compared with 1,991 in batches of 50 with pauses, and the p99 claim time was 1.1
 `python -m benchmarks.history --only prune`.
 """
 _USUAL = 1.5
-"""A batch is followed by a pause if its time per task is more than this many times that of the fastest batch."""
+"""A batch is followed by a pause if its time per task exceeds the fastest batch's time per task by more than this
+factor.
+"""
 
 
 def prune(
@@ -257,8 +259,8 @@ T = TypeVar("T")
 
 AHEAD = 3
 MOVED_AT_MOST = 10_000
-"""Maximum number of tasks that a drop moves to the default partition while other sessions wait. If there are more, rows
-are deleted instead.
+"""Maximum number of tasks that a drop moves to the default partition while other sessions wait. If there are more, the
+partition is kept, and its old rows are deleted instead.
 """
 _PAUSE = tenacity.wait_random(0.5, 2)
 

@@ -469,7 +469,7 @@ class RunningBatch:
 
     @property
     def _within(self) -> object:
-        """The handler's transaction; None if it does not have one."""
+        """The handler's transaction; None if the handler does not have one."""
         return None if self._context.inside is None else self._context
 
 

@@ -56,7 +56,7 @@ class AwaitedResults(ABC):
         immediately.
 
         Raises TaskFailed for a dead letter, TaskCancelled for a task that was cancelled or discarded or that expired,
-        and the built-in TimeoutError, with the reason why the task has not ended, when the time is up. Raises
+        and, when the time is up, the built-in TimeoutError, with the reason why the task has not ended. Raises
         TaskNotFound for a task that does not exist or has been pruned, PayloadError for a result that does not fit the
         annotation, and NotPermitted if the database role is not permitted to read results.
 
@@ -185,7 +185,7 @@ def _has_event_loop() -> bool:
 
 
 def _seconds(timeout: timedelta | float | None) -> float | None:
-    """Return the timeout in seconds. Raises InvalidArgument if it is negative."""
+    """Return the timeout in seconds. Raises InvalidArgument if the timeout is negative."""
     if timeout is None:
         return None
     seconds = duration(timeout, "timeout").total_seconds()

@@ -65,7 +65,9 @@ class Series:
         return claim
 
     def finish(self, outcome: Outcome) -> frozenset[UUID]:
-        """End the claim as `Store.finish` does. If nothing has to happen in between, claim the next task as well."""
+        """End the claim as `Store.finish` does. If nothing has to happen before the next claim, claim the next task as
+        well.
+        """
         store = self.claimer.store
         if not (_ends_alone(outcome) and self.may_go_on()):
             return store.finish([outcome])

@@ -97,7 +97,7 @@ class TestTransaction:
         return self.transaction()
 
     def series(self) -> AbstractContextManager[None]:
-        """Make the savepoints of the handlers that run in the block cheaper, if the transaction supports this."""
+        """Make savepoints cheaper for the handlers that run in the block, if the transaction supports this."""
         return nullcontext()
 
     def check(self) -> None:

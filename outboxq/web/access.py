@@ -53,8 +53,8 @@ class Grant:
 class Access:
     """Identifies the viewer who sends a request.
 
-    Without `token`, `authorize` and `trust_header`, only programs on this machine may see the dashboard. Each of those
-    programs decides who else can see the dashboard through it.
+    If none of `token`, `authorize` and `trust_header` is given, only programs on this machine may see the dashboard.
+    Each of those programs decides who else can see the dashboard through it.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class Sessions:
 
     A cookie contains a random number and an expiry time, signed with a key that is derived from the token. Every
     process with the same token therefore accepts the cookie, and no process accepts it after the token has been
-    changed. Logging out deletes the cookie in the browser, and only this process remembers that the session has ended.
+    changed. Logging out deletes the cookie in the browser, but only this process remembers that the session has ended.
     """
 
     def __init__(self, token: str) -> None:

@@ -244,8 +244,8 @@ def planted(_: Grammar) -> sa.Select[Any]:
 
 
 def to_come(g: Grammar) -> sa.Select[Any]:
-    """Select the ticks after :moment that have tasks, for the schedules with the given `names`, and whether the tasks
-    are unstarted.
+    """Select the ticks after :moment that have tasks, for the schedules with the given `names`. Each row says whether
+    the task is unstarted.
 
     Of the ticks with unstarted tasks, only the next :limit for each schedule are selected.
     """

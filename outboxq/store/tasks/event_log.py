@@ -71,13 +71,13 @@ class TailCursor:
     """The position of a reader in the event log. Store `str(cursor)`; `TailCursor.parse()` reads it.
 
     The default is the position before the first event. A cursor is valid only in its own database, not in a restored
-    dump, which has other sequence numbers and transaction ids.
+    dump, which has different sequence numbers and transaction ids.
     """
 
     sequence_num: int = 0
     """Sequence number of the last event that was returned."""
     settled: int = 0
-    """Sequence number up to which no transaction is open. A missing number below this one will never appear."""
+    """Sequence number up to which all transactions have ended. A missing number below this one will never appear."""
     mark_xact: int = 0
     """Transaction id. When all transactions with smaller ids have ended, the log up to `mark_sequence` is settled. 0
     means that no mark is needed.

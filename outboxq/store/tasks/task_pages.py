@@ -337,7 +337,7 @@ def queue_is_longer(_: Grammar) -> sa.Select[Any]:
 
 
 def _entries(*, keyed: bool) -> sa.Select[Any]:
-    """Select the entries of :queue with or without a key. Each kind has its own index."""
+    """Select the entries of :queue with or without a key. There is a separate index for each case."""
     has_key = _entry.partition_key.is_not(None) if keyed else _entry.partition_key.is_(None)
     columns = (_entry.queue, _entry.partition_key, _entry.topic, _entry.available_at)
     return sa.select(_entry.task_execution_id.label("id"), *columns).where(_entry.queue == _SAME["queue"], has_key)

@@ -76,8 +76,8 @@ def verify(
     returned to its running task, or to the dead letter that holds the key, unless another task has taken it. A due
     time, retry time, completion time, error, worker, position, idempotency key, expiry of a key or cancel request that
     differs from the task's events gets the value from the events. A lease that ends too late is set to end after its
-    own length, counted from now. A rate limit that is used up for longer than its period is fully available again one
-    period from now. A relay that waits too long tries again now. The position counter continues after the largest
+    own length, counted from now. A rate limit that is used up for longer than its period becomes fully available again
+    one period from now. A relay that waits too long tries again now. The position counter continues after the largest
     position. Ticks and steps without tasks are deleted. Each repair is a separate transaction. With `using`, the
     snapshot of the caller's transaction is used.
 

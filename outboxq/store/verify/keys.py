@@ -169,8 +169,8 @@ class Birth:
 
 
 def holds_another(g: Grammar) -> sa.ColumnElement[bool]:
-    """Return a condition that tests whether the task named by a row of `idempotency_keys` was enqueued with another
-    key, or has another name.
+    """Return a condition that tests whether the task named by a row of `idempotency_keys` was enqueued with a different
+    key, or has a different name.
     """
     birth = Birth(g, "birth")
     return _of_task(birth.task, birth, ~_is_its_own(birth)).exists()

@@ -146,7 +146,7 @@ def _worker(_: Grammar) -> Transition:
 
 
 def _cancel(_: Grammar) -> Transition:
-    """Restore the task's cancel request. The worker reads it at its next heartbeat."""
+    """Restore the task's cancel request. The worker reads the request at its next heartbeat."""
     asked = events.asked_since_claim()
     return _written(events.UNHEARD & asked.is_not(None), cancel_requested_at=asked)
 
@@ -245,8 +245,8 @@ def _missing_dead_letter(g: Grammar) -> Transition:
 
 
 def _missing_claim(g: Grammar, owns: sa.ColumnElement[bool], held: sa.ColumnElement[bool]) -> Transition:
-    """Give the key back to the task unless another task has it. In that case, it is unknown which task should have the
-    key.
+    """Give the key back to the task unless another task has the key. Otherwise, it is unknown which of the two tasks
+    should have the key.
     """
     found = _locked(EXECUTION.queue, EXECUTION.partition_key, EXECUTION.id, held)
     columns = ["queue", "partition_key", "task_execution_id", "held"]

@@ -196,7 +196,7 @@ def value_checks() -> Mapping[str, Check]:
 
 
 def _with_half_of(number: sa.ColumnElement[Any], time: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Select the queues with only one of the two values of a rate."""
+    """Select the queues for which only one of a rate's two values is set."""
     return sa.select(_setting.queue.label("id")).where(number.is_(None) != time.is_(None))
 
 
