@@ -71,8 +71,7 @@ class Rights:
             raise
 
     def explain(self, error: BaseException, begin: Begin, enqueues: frozenset[Feature] | None = None) -> None:
-        """Raise NotPermitted if this error is due to a missing privilege. Another transaction looks up the missing
-        privilege.
+        """Raise NotPermitted if this error is due to a missing privilege, which is looked up in a separate transaction.
 
         `begin` is the kind of transaction that failed.
         """
@@ -224,8 +223,8 @@ def grant(right: Right, schema: str, role: str) -> str:
 
 
 def _cells(rights: Sequence[Right]) -> list[tuple[str, ...]]:
-    """Return the rows for `missing`: one for each column of the privilege, or a single row if it does not name
-    columns.
+    """Return the rows for `missing`: one for each column of the privilege, or a single row if the privilege does not
+    name columns.
     """
     return [
         (right.kind.value, right.name, right.privilege.value, one) for right in rights for one in right.columns or ("",)

@@ -289,8 +289,9 @@ class Transactions:
         return self.run(lambda target: target.run(builder, self.values(target, **values)), using=using, begin=begin)
 
     def join(self, using: object, enqueues: frozenset[Feature] | None = None) -> Target:
-        """Return the caller's transaction. Raises an error, while the transaction is still usable, if it belongs to
-        another database, if our tables are missing, or if (with `enqueues`) its role lacks a privilege.
+        """Return the caller's transaction. Raises an error if the transaction belongs to another database, if our
+        tables are missing, or if (with `enqueues`) the role lacks a privilege. The transaction remains usable after the
+        error.
         """
         dialect = None if self.engine is None else self.dialect
         target = target_of(using, schema=self.schema, dialect=dialect)
@@ -397,7 +398,7 @@ class Transactions:
         return self.dialect.cannot_write_now(error)
 
     def values(self, target: Target, **values: Any) -> dict[str, Any]:
-        """Return the parameters of every statement, with these added."""
+        """Return the parameters of every statement, with these values added."""
         clock = self.clock or target.dialect.clock
         return {"now": clock() if clock else None, **values}
 
@@ -417,8 +418,8 @@ class Transactions:
     def wake(self, target: Target, queues: Iterable[str]) -> None:
         """Notify sleeping workers, after the commit, that tasks have become claimable without an insert.
 
-        Call this after the change. It does nothing for a database that cannot notify, because its workers watch the
-        file.
+        Call this after the change. It does nothing for SQLite, which has no notifications: workers watch the database
+        file instead.
         """
         names = sorted(set(queues))
         if names and target.dialect.notifies:

@@ -434,7 +434,7 @@ class RunningBatch:
     # other handlers.
     @memoized_property
     def record(self) -> Batch:
-        """The batch's row. Raises BatchNotFound if it was pruned."""
+        """The batch's row. Raises BatchNotFound if the batch was pruned."""
         found: Batch = self.outbox.store.batches.get(self.id, using=self._within)
         return found
 

@@ -480,7 +480,7 @@ class Origin:
 
     @property
     def is_open(self) -> bool:
-        """Return whether the transaction in which the task was written, or a later one on its connection, is open."""
+        """Return whether the transaction that wrote the task, or a later one on the same connection, is open."""
         return self._target is not None and has_transaction(self._target())
 
 

@@ -221,8 +221,8 @@ class Poller:
         return (self._unchecked or bool(self._to_check)) and self._clock() >= self._checked + RECHECK
 
     def at(self, waits: Iterable[Wait], *, everything: bool) -> bool:
-        """Poll the tasks of these callers, and return whether one of them has ended. With `everything`, missing tasks
-        are noticed.
+        """Poll the tasks of these callers, and return whether one of them has ended. With `everything`, the poll also
+        notices missing tasks.
 
         For a task that is not enqueued yet, the batch that it follows is polled. One statement polls all tasks, and
         another polls all batches.

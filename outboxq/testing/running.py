@@ -49,8 +49,8 @@ class TaskRun:
     """The arguments as the handler received them, or as JSON if they could not be read."""
     attempt: int
     outcome: EventType | None
-    """COMPLETED, RETRY_SCHEDULED, FAILED, SNOOZED, CANCELLED or RELEASED; None if the lease was lost, so no outcome was
-    recorded.
+    """COMPLETED, RETRY_SCHEDULED, FAILED, SNOOZED, CANCELLED or RELEASED; None if no outcome was recorded because the
+    lease was lost.
     """
     result: Any = None
     """The returned value as it was stored, after conversion to JSON."""
@@ -97,7 +97,7 @@ class OutcomeDiscarded(AssertionError):
 
 
 class InlineRunner:
-    """A worker without threads that runs one claim. The code that runs the handler uses it as its `Outcomes`."""
+    """A worker without threads that runs one claim. The code that runs the handler uses this worker as its `Outcomes`."""
 
     def __init__(
         self,

@@ -94,7 +94,7 @@ class Schedules:
         self, name: str, *, on_change: OnChange | None = None, using: object = None, **values: Unpack[Edited]
     ) -> Schedule:
         """Change some values of a schedule that was stored at run time, and return it. `on_change` is called in the
-        transaction if a value differs. In all other respects, `edit` works like `put`. Raises ScheduleNotFound and
+        transaction if a value changes. In all other respects, `edit` works like `put`. Raises ScheduleNotFound and
         InvalidArgument.
         """
 
@@ -211,8 +211,8 @@ class Schedules:
         self._run(work, using, committed=lambda target, _: not self._lock(target, [name]))
 
     def trigger(self, name: str, *, by: str = "", using: object = None) -> Handle:
-        """Enqueue one task of the schedule now, in addition to its ticks, even if it is paused. `by` is the name of the
-        person who triggers it.
+        """Enqueue one task of the schedule now, in addition to its ticks, even if the schedule is paused. `by` is the
+        name of the person who triggers it.
 
         With an overlap other than `allow`, the task waits for a running tick. Raises ScheduleNotFound.
         """

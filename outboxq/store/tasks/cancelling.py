@@ -124,8 +124,8 @@ def cancel_all(
     the number of tasks cancelled.
 
     If `status` is READY or RUNNING, only tasks with that status are cancelled. Without filters, all tasks are
-    cancelled. A running task is asked to stop or, with `force`, Cancelled immediately, as in `cancel`. A task that has
-    already been asked to stop is not counted again.
+    cancelled. A running task is asked to stop; with `force`, it becomes Cancelled immediately. See `cancel`. A task
+    that has already been asked to stop is not counted again.
 
     With the `snapshot` of a count, tasks that have since been enqueued or redriven, or have entered the requested
     status, are left alone. Without `snapshot`, one is taken at the beginning. Each batch of 500 tasks is a separate

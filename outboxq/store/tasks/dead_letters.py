@@ -81,7 +81,7 @@ class DeadLetter:
     attempt: int
     recovery_attempts: int
     holds_key: bool
-    """True if other tasks with its key wait until it is redriven or discarded."""
+    """True if other tasks with the same key wait until this dead letter is redriven or discarded."""
 
     @property
     def place(self) -> tuple[datetime, UUID]:
@@ -472,8 +472,8 @@ def oldest(g: Grammar) -> sa.Select[Any]:
     """Select the next matching dead letters after (:after_failed_at, :after_id) in the snapshot :head, :open, oldest
     first.
 
-    This statement does not lock them. The lock on the execution protects the change, and is taken before the lock on
-    the dead letter.
+    This statement does not lock the dead letters. The lock on the execution protects the change, and is taken before
+    the lock on the dead letter.
     """
     return (
         sa.select(_dead_letter.task_execution_id.label("id"), _dead_letter.failed_at)

@@ -11,7 +11,7 @@ to a reader's position is complete if one of these conditions is met:
   mark was drawn before the mark was made. Every number is drawn after its transaction has received an id, because the
   transaction has either written an entry, lease, task or key before the event, or has requested an id. So the ids of
   all those transactions are below the mark. When no open transaction has an id below the mark, all of those
-  transactions have ended. Each of them has either made its events visible, or was rolled back and left permanent gaps.
+  transactions have ended. Each of them either made its events visible, or was rolled back and left permanent gaps.
 
 A reader keeps a mark until the mark has passed, and then makes the next one. So it can continue as soon as the
 transactions that were open at the mark have ended, and each read returns at most `limit` events. A gap delays the
@@ -173,7 +173,7 @@ class EventLog(Answering):
         """Return the state of the task at `when` (aware), including events at exactly that time; None if the task did
         not exist yet.
 
-        The state is derived from the events, which are kept as long as the task. Raises TaskNotFound.
+        The state is derived from the events, which are kept for as long as the task. Raises TaskNotFound.
         """
         aware(when, "when")
         events = takewhile(lambda event: event.created_at <= when, events_of(self._store, task_id, using))

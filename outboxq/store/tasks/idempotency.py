@@ -42,7 +42,7 @@ _SKIPPED = Handle(id=_NIL, created=False)
 
 _LOOKS = 10
 """The maximum number of attempts to replace a task that is Ready when it is read, but no longer Ready when it is
-replaced. After that number of attempts, it is not replaced.
+replaced. After that number of attempts, the task is not replaced.
 """
 
 Key = tuple[str, str | None]

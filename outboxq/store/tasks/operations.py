@@ -52,11 +52,11 @@ def schedule_retry(
     take_key_back: bool = False,
     using: object = None,
 ) -> None:
-    """Schedule another attempt at `retry_at` (aware) with the number `new_attempt`, and write `task_retry_scheduled`
-    with both. This is allowed for Ready tasks (the outbox entry moves), for Running tasks (the worker is fenced, and
-    gets LeaseLost), and for Failed tasks, which need their idempotency key as in `redrive`. Raises TaskNotFound;
-    InvalidTransition for Completed and Cancelled tasks; DuplicateTask; InvalidArgument for a naive time or an attempt
-    below 1.
+    """Schedule another attempt at `retry_at` (aware) with the number `new_attempt`, and write a `task_retry_scheduled`
+    event with that time and number. This is allowed for Ready tasks (the outbox entry moves), for Running tasks (the
+    worker is fenced, and gets LeaseLost), and for Failed tasks, which need their idempotency key as in `redrive`.
+    Raises TaskNotFound; InvalidTransition for Completed and Cancelled tasks; DuplicateTask; InvalidArgument for a naive
+    time or an attempt below 1.
     """
     _check_moment(retry_at, "retry_at")
     if type(new_attempt) is not int or not 1 <= new_attempt <= MAX_ATTEMPT:
@@ -76,7 +76,7 @@ def reschedule(
 ) -> None:
     """Make a waiting task due at `at` (aware), or run a dead letter again at that time, from its first attempt.
 
-    A waiting task keeps its attempt, its priority and its position among the tasks with its key. `take_key_back`
+    A waiting task keeps its attempt, its priority and its position among the tasks with the same key. `take_key_back`
     applies to a dead letter, as in `redrive`. A running task stays with its worker. Raises TaskNotFound;
     InvalidTransition unless the task is Ready or Failed; DuplicateTask; InvalidArgument for a naive time.
     """
@@ -131,7 +131,7 @@ def discard(store: Transactions, task_id: AnyId, *, reason: str = "", using: obj
 def run_now(store: Transactions, task_id: AnyId, *, reason: str = "", using: object = None) -> bool:
     """Make a delayed or retrying task due now. Returns False, and writes nothing, if the task is already due.
 
-    The task keeps its position among the tasks with its key. Pauses and limits still apply. Raises TaskNotFound;
+    The task keeps its position among the tasks with the same key. Pauses and limits still apply. Raises TaskNotFound;
     InvalidTransition unless the task is Ready.
     """
     return _reschedule(store, task_id, using, priority=None, reason=reason)
@@ -230,8 +230,8 @@ def moving(
 
 
 def _ensure_may_run_again(store: Transactions, target: Target, task_id: UUID, *, take_key_back: bool) -> None:
-    """Raise an error if the dead letter must not run again. Otherwise, its idempotency key is locked and given back to
-    it.
+    """Raise an error if the dead letter must not run again. Otherwise, lock the idempotency key and return it to the
+    dead letter.
     """
     for refusal in futile_redrives(target, {task_id}).values():
         raise refusal

@@ -86,7 +86,7 @@ class ResultReader:
     """
 
     def __init__(self, store: Transactions) -> None:
-        """Prepare the reader. It connects at its first query."""
+        """Prepare the reader, which connects to the database for its first query."""
         self._own: Any = None
         try:
             self._store = store.reserved(threading.Event())

@@ -184,7 +184,9 @@ def filter_values(wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _written(argument: tuple[str, object] | None, queue: str | None) -> dict[str, str | None]:
-    """Return two strings. The arguments of a task with this argument, as JSON without spaces, contain one of them."""
+    """Return two strings. If a task has this argument, its arguments, as JSON without spaces, contain one of the
+    strings.
+    """
     if argument is None:
         return {"argument_first": None, "argument_last": None}
     if queue is None:
@@ -212,8 +214,8 @@ def find_key(target: Target, given: dict[str, Any]) -> None:
 
 
 def source_of(target: Target, status: TaskStatus | None, values: Mapping[str, Any]) -> str:
-    """Return the source to search for tasks of this status: a table, the tasks of the batch, or the entries of the
-    queue if they are few.
+    """Return the source to search for tasks with this status: a table, the tasks of the batch, or the entries of the
+    queue if there are few.
     """
     if values["batch"] is not None:
         return "batch"
@@ -330,7 +332,7 @@ def task_with_key(_: Grammar) -> sa.Select[Any]:
 
 
 def queue_is_longer(_: Grammar) -> sa.Select[Any]:
-    """Select one row if :queue has more than :scan entries without a key, or more than :scan with one."""
+    """Select one row if :queue has more than :scan entries without a key, or more than :scan entries with a key."""
     parts = [_entries(keyed=keyed).offset(_scan).limit(sa.literal_column("1")).subquery() for keyed in (False, True)]
     found = sa.select(parts[0].c.id).union_all(sa.select(parts[1].c.id)).subquery("found")
     return sa.select(found.c.id)
@@ -549,7 +551,7 @@ def waiting_by_task(g: Grammar) -> sa.Select[Any]:
 
 
 def waiting_of_queue_by_task(g: Grammar) -> sa.Select[Any]:
-    """Count the matching tasks among :scan entries of :queue without a key and :scan entries with one, by task."""
+    """Count the matching tasks in :queue by task, among :scan entries without a key and :scan entries with a key."""
     looked = _some_entries_of_queue()
     return _by_task(g, looked, _waits(g, "queue", looked))
 

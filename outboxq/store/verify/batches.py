@@ -142,7 +142,7 @@ def _is_unreadable(row: Mapping[str, Any]) -> bool:
 
 
 def unreadable(target: Target, rows: Iterable[Row]) -> Mapping[str, Any]:
-    """Return the ids of the batches among these whose `then` tasks cannot be read, as the parameter of `recount`."""
+    """Return the ids of the batches in `rows` whose `then` tasks cannot be read, as the parameter of `recount`."""
     return pack_ids(target, "unreadable", [row["id"] for row in rows if _is_unreadable(row)])
 
 
