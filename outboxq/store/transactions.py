@@ -81,7 +81,8 @@ class Transactions:
     messages.
     """
     on_retry: Callable[[], object] | None = None
-    """Called before a failed transaction is tried again, because the connection may have been lost."""
+    """A function that is called before a failed transaction is tried again, because the connection may have been lost.
+    """
 
     def __init__(
         self,
@@ -246,7 +247,7 @@ class Transactions:
         raise AssertionError("tenacity reraises the last error")
 
     def _run_in(self, using: object, work: Callable[[Target], T], enqueues: frozenset[Feature] | None) -> T:
-        """Run `work` in the caller's transaction. A Target belongs to an enclosing call, which has already checked it."""
+        """Run `work` in the caller's transaction. If `using` is a Target, an enclosing call has already checked it."""
         joined = using if isinstance(using, Target) else self.join(using, enqueues)
         try:
             return work(joined)

@@ -293,7 +293,9 @@ class TaskCall(Generic[R_co]):
             raise InvalidCall(f"'|' does not join task calls; write {CURES['a task call']['then']}")
 
     def as_new(self, task_id: UUID | None = None) -> NewTask:
-        """Return a new task for this call, with the headers that hooks add. If `task_id` is None, it gets a new id."""
+        """Return a new task for this call, with the headers that hooks add. If `task_id` is None, the task gets a new
+        id.
+        """
         task = replace(self.task, id=task_id or uuid7())
         if self.outbox.hooks is None:
             return task

@@ -224,8 +224,8 @@ class Poller:
         """Poll the tasks of these callers, and return whether one of them has ended. With `everything`, the poll also
         notices missing tasks.
 
-        For a task that is not enqueued yet, the batch that it follows is polled. One statement polls all tasks, and
-        another polls all batches.
+        For a task that has not been enqueued yet, the batch that it follows is polled. One statement polls all tasks,
+        and another polls all batches.
         """
         waits = [wait for wait in waits if not wait.done.is_set()]  # a caller whose wait is over keeps its result
         has_ended = self._at_tasks([wait for wait in waits if not wait.is_ahead], everything=everything)

@@ -97,7 +97,7 @@ class OutcomeDiscarded(AssertionError):
 
 
 class InlineRunner:
-    """A worker without threads that runs one claim. The code that runs the handler uses this worker as its `Outcomes`."""
+    """A worker without threads that runs one claim. It serves as the `Outcomes` of the code that runs the handler."""
 
     def __init__(
         self,

@@ -335,7 +335,7 @@ class Schedules:
         workers may call it.
 
         Each page of schedules is a separate transaction. Schedules that another planter has locked are skipped. A
-        schedule that cannot be planted is logged and does not stop the others. `stop` is called before each page.
+        schedule that cannot be planted is logged, and the others are still planted. `stop` is called before each page.
         """
         number, after = 0, ""
         # If no schedule is due, no rows are locked, and on SQLite the call does not wait for the writer.

@@ -361,8 +361,8 @@ def take_over_keys(g: Grammar) -> Transition:
     """Write new tasks for keys that are free again. Returns the ids of the tasks whose keys were unchanged since
     `key_holders`.
 
-    The previous task of a key may have been redriven since then. Such a redrive is visible, because it locks the key
-    first.
+    The previous task of a key may have been redriven since `key_holders` ran. Such a redrive is visible, because it
+    locks the key first.
     """
 
     def alive(r: Relations) -> Statement:

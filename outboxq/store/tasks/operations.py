@@ -372,7 +372,8 @@ _reason = sa.bindparam("reason", None, type_=sa.Text)
 
 
 def manual_change(g: Grammar) -> Transition:
-    """Move a task out of the outbox, away from its worker, or out of Failed. Its worker, if any, loses the claim.
+    """Move a task out of the outbox, away from its worker, or out of Failed. The task's worker, if any, loses the
+    claim.
 
     :from_ready, :from_running and :from_failed name the allowed places. The deleted row proves where the task was, so a
     task that moves in the meantime is not changed, and the caller reads it again. Returns the moved tasks, each with

@@ -169,7 +169,8 @@ class BatchStanding:
     def is_decided(self) -> bool:
         """Return whether the wait is over because the batch has ended or one of its tasks blocks it.
 
-        A batch that is still being cancelled does not count, because the reason is stored with its cancelled tasks.
+        A batch that is still being cancelled does not count, because the reason for the cancellation is stored with the
+        cancelled tasks.
         """
         return self.blocker is not None or self.completed_at is not None
 
