@@ -94,8 +94,8 @@ class Relays(AwaitedResults):
             topics: Exact topics, or patterns such as ``order.*``.
             to: The destination: a `Webhook`, a `Transport`, or an object of your own with one of these methods.
             name: The name of the relay. It is stored permanently.
-            queue: For `send`: the queue for its tasks, which can be limited and paused. None means a queue with the
-                task's name.
+            queue: For `send`: the queue for the relay's tasks. The queue can be limited and paused. None means a queue
+                with the task's name.
             retry: For `send`: the policy for sending an event again after a failure. None means 20 attempts in about a
                 day.
             on_dead_letter: For `send`: the effect on a partition key when one of its events becomes a dead letter. None
@@ -206,7 +206,7 @@ def _declared(name: str, topics: str | Sequence[str], shards: int, on_refused: O
 
 
 def sync(store: Store, tasks: TaskRegistry, *, using: object = None) -> None:
-    """Store the relays and the subscriptions of these tasks, and delete subscriptions that they no longer declare.
+    """Store the relays and the subscriptions of these tasks, and delete subscriptions that the tasks no longer declare.
 
     The relays are stored first, because an emit writes messages as soon as there are subscriptions. Both transactions
     are retried, because the database may be busy or restarting when a process starts, and no request is waiting for the

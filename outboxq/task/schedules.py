@@ -268,8 +268,8 @@ class PeriodicTasks(AwaitedResults):
     ) -> Callable[[T], T]:
         """Declare a schedule for a task: ``@outbox.periodic("30 2 * * *", tz="Europe/Berlin")`` above ``@outbox.task``.
 
-        A task may have several schedules, each with its own name. Workers write them to the database when they start,
-        and `outboxq upgrade APP` does the same.
+        A task may have several schedules, each with its own name. Workers write the schedules to the database when they
+        start, and `outboxq upgrade APP` does the same.
 
         Args:
             rule: A cron expression: minute, hour, day of the month, month and day of the week. An optional first field

@@ -101,8 +101,8 @@ class Task(Answering, Generic[P, R]):
         self.transactional: bool = transactional
         """True if the function runs in the transaction that also commits its completion."""
         self.timeout_action: TimeoutAction = timeout_action
-        """The action to take if the handler is still running after the timeout. It is not stored: the worker reads it
-        from its own code.
+        """The action to take if the handler is still running after the timeout. The action is not stored: the worker
+        reads it from its own code.
         """
         self.outbox: OutboxRef = outbox
         """The Outbox on which the task is declared."""
@@ -166,8 +166,8 @@ class Task(Answering, Generic[P, R]):
                 is returned. "skip": a handle without a task is returned. "replace": the task that has the key gets
                 these arguments and options if it is still Ready. "raise": DuplicateTask is raised.
             headers: Strings that are stored with the task, such as a request id. The handler finds them in
-                `ctx.headers`. Their total size is at most 8 KiB. A name has 1 to 100 characters, and must not begin
-                with `outboxq-`. Hooks can add more headers.
+                `ctx.headers`. Their total size is at most 8 KiB. A header's name has 1 to 100 characters, and must not
+                begin with `outboxq-`. Hooks can add more headers.
         """
         if target is None:
             raise no_target(self.outbox, self.name)

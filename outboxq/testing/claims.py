@@ -45,7 +45,7 @@ class Series:
     claimer: Claimer
     queues: Sequence[str] | None
     planted: datetime
-    """The time up to which ticks are planted. The series ends there."""
+    """The time up to which ticks are planted. The series ends at that time."""
     may_go_on: Callable[[], bool]
     """A function that returns whether the harness has nothing else to do before the next claim."""
     claim: Claim | None = None

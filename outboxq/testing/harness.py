@@ -285,10 +285,10 @@ class Harness(Answering):
     def steps(self, results: Mapping[str, Any]) -> Iterator[None]:
         """Set the results of steps by name until the end of the block. These steps' functions are not called.
 
-        Each of these steps returns the given value, converted to JSON and back, and is not stored. If the name is that
-        of a sleep, the sleep ends immediately. If a task with steps completes in the block, but one of the names does
-        not belong to any step, the block ends with an AssertionError. The name may be mistyped: the step then called
-        its function instead of using the given result.
+        Each of these steps returns the given value, converted to JSON and back, and is not stored. If a name is that of
+        a sleep, the sleep ends immediately. If a task with steps completes in the block, but one of the names does not
+        belong to any step, the block ends with an AssertionError. The name may be mistyped: the step then called its
+        function instead of using the given result.
         """
         __tracebackhide__ = True
         given = GivenSteps(results={**self._steps.results, **results}, within=self._steps)

@@ -204,8 +204,8 @@ class SqlalchemyTransaction(TestTransaction):
 
 
 class DjangoTransaction(TestTransaction):
-    """A transaction on a Django connection. In a TestCase it belongs to the test. In a TransactionTestCase it belongs
-    to the application, and a transaction is not always open.
+    """A transaction on a Django connection. In a TestCase, the transaction belongs to the test. In a
+    TransactionTestCase, it belongs to the application, and a transaction is not always open.
     """
 
     def __init__(self, alias: str, schema: str | None) -> None:
