@@ -435,6 +435,8 @@ def _problem(status: int, sentence: str, headers: Mapping[str, str] | None = Non
 
 
 def _takes_no_writes(error: DBAPIError) -> bool:
-    """Return whether a standby server refused a write. It reports "not supported" when a writing transaction begins."""
+    """Return whether a standby server refused a write. Such a server reports "not supported" when a writing transaction
+    begins.
+    """
     state = getattr(error.orig, "sqlstate", None)
     return state == "25006" or (state == "0A000" and (error.statement or "").startswith("BEGIN"))

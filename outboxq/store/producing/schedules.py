@@ -184,8 +184,8 @@ class Schedules:
         return self._run(work, using)
 
     def resume(self, name: str, *, on_change: OnChange | None = None, using: object = None) -> Schedule:
-        """End the pause, and return the schedule. The catch-up policy decides what happens to the ticks missed during
-        the pause. `on_change` is called in the transaction if the schedule was paused. Raises ScheduleNotFound.
+        """End a schedule's pause, and return the schedule. The catch-up policy decides what happens to the ticks missed
+        during the pause. `on_change` is called in the transaction if the schedule was paused. Raises ScheduleNotFound.
         """
 
         def work(target: Target) -> Schedule:
@@ -212,9 +212,10 @@ class Schedules:
 
     def trigger(self, name: str, *, by: str = "", using: object = None) -> Handle:
         """Enqueue one task of the schedule now, in addition to its ticks, even if the schedule is paused. `by` is the
-        name of the person who triggers it.
+        name of the person who triggers the schedule.
 
-        With an overlap other than `allow`, the task waits for a running tick. Raises ScheduleNotFound.
+        With an overlap other than `allow`, the task waits until a running tick's task has ended. Raises
+        ScheduleNotFound.
         """
         storable(by, "by")
 
@@ -332,7 +333,7 @@ class Schedules:
 
     def plant(self, *, horizon: timedelta = HORIZON, stop: Callable[[], bool] = lambda: False) -> int:
         """Plant the ticks of all schedules up to `horizon` from now, and return the number of tasks. Any number of
-        workers may call it.
+        workers may call this method at the same time.
 
         Each page of schedules is a separate transaction. Schedules that another planter has locked are skipped. A
         schedule that cannot be planted is logged, and the others are still planted. `stop` is called before each page.
@@ -433,7 +434,7 @@ class Schedules:
     def _plant_now(
         self, target: Target, schedule: Schedule, now: datetime, horizon: timedelta | None = None
     ) -> Schedule:
-        """Plant one locked schedule in the same transaction, and return its new state."""
+        """Plant one locked schedule in the transaction that holds the lock, and return its new state."""
         horizon = self.horizon if horizon is None else horizon
         if schedule.paused_at is not None:
             return schedule

@@ -69,10 +69,10 @@ def verify(
     """Check every invariant in one snapshot of a running system, and return the violated ones. This reads all tables,
     so it takes time.
 
-    With `repair`, it makes the repairs that do not require guessing. A lost outbox entry is restored, and is due at the
-    time that the task's last event gives. Stale entries, leases, dead letters and claims of partition keys are deleted.
-    An entry, lease or dead letter that differs from its task gets the task's values. A Running task without a lease
-    gets an expired one, so that `recover` finds it. A Failed task becomes a dead letter again. A partition key is
+    With `repair`, the call also makes the repairs that do not require guessing. A lost outbox entry is restored with
+    the due time from the task's last event. Stale entries, leases, dead letters and claims of partition keys are
+    deleted. An entry, lease or dead letter that differs from its task gets the task's values. A Running task without a
+    lease gets an expired one, so that `recover` finds it. A Failed task becomes a dead letter again. A partition key is
     returned to its running task, or to the dead letter that holds the key, unless another task has taken it. A due
     time, retry time, completion time, error, worker, position, idempotency key, expiry of a key or cancel request that
     differs from the task's events gets the value from the events. A lease that ends too late is set to end after its

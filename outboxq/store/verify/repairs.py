@@ -85,7 +85,7 @@ def _position(g: Grammar) -> Transition:
 
 
 def _due(g: Grammar) -> Transition:
-    """Replace the task's entry with one that is due at the time that its last event gives."""
+    """Replace the task's entry with one that has the due time from the task's last event."""
     due = events.last_due(g)
 
     def task(_: Relations) -> Statement:
@@ -215,7 +215,7 @@ def _lost_key(g: Grammar) -> Transition:
 
 
 def _missing_entry(g: Grammar) -> Transition:
-    """Insert the missing entry, due at the time that the task's last event gives."""
+    """Insert the missing entry with the due time from the task's last event."""
     due = sa.func.coalesce(events.last_due(g), g.now, type_=Instant)
     found = _locked(*(EXECUTION[name] for name in _ENTRY_COLUMNS), due, g.now).where(
         READY, ~rows.ENTRY_OF_TASK.exists()

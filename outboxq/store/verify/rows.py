@@ -467,8 +467,8 @@ def _unrecorded(g: Grammar) -> sa.Select[Any]:
 
 
 def _beyond(_: Grammar) -> sa.Select[Any]:
-    """Select the schedules with unstarted tasks for ticks after `planted_until`. A started task does not count, because
-    a person may have started it early. Paused schedules do not count, because they resume from where they were paused.
+    """Select the schedules with unstarted tasks for ticks after `planted_until`. Started tasks are ignored, because a
+    person may have started them early. Paused schedules are ignored, because they resume from where they were paused.
     """
     is_planted = sa.and_(READY, EXECUTION.first_started_at.is_(None), _tick.tick > _schedule.planted_until)
     return (
