@@ -80,20 +80,20 @@ def prune(
     be deleted in about 50 ms. With a `pause` of None on PostgreSQL, a batch is followed by a pause only if its time per
     task was more than 1.5 times that of the fastest batch, because the server is busy in that case. Locked tasks, and
     tasks whose idempotency key is locked, are skipped. Unfinished tasks keep their rows and events, no matter how old
-    they are. A task in a batch or a chain is deleted only if the batch or chain also ended before that time, and the
-    tasks that follow have completed or been cancelled. This does not apply to Failed tasks, which are deleted only if
-    `statuses` includes FAILED. Events without a task (an emit without subscribers, skipped ticks) are deleted at the
-    same age, and so are records of what people changed (`actions`), except those from the last 90 days. Inbox messages
-    are forgotten when their own retention time has passed, whatever `older_than` is. With `dry_run`, the tasks are only
-    counted. `stop` is called before each batch. `on_progress` is called after each batch with the number of tasks
-    deleted so far, and `on_change` in each transaction with the number of tasks that the transaction deletes.
+    they are. A task in a batch or a chain is deleted only if the batch or chain also ended before the `older_than`
+    time, and the tasks that follow have completed or been cancelled. This does not apply to Failed tasks, which are
+    deleted only if `statuses` includes FAILED. Events without a task (an emit without subscribers, skipped ticks) are
+    deleted at the same age, and so are records of what people changed (`actions`), except those from the last 90 days.
+    Inbox messages are forgotten when their own retention time has passed, whatever `older_than` is. With `dry_run`, the
+    tasks are only counted. `stop` is called before each batch. `on_progress` is called after each batch with the number
+    of tasks deleted so far, and `on_change` in each transaction with the number of tasks that the transaction deletes.
 
-    If the history is partitioned, future partitions are created, and partitions that ended before that time are
-    dropped; rows that must be kept are moved to the default partition first. No other session can use `task_executions`
-    and `execution_events` during a drop, which takes about as long as reading the partition's tasks once. Therefore,
-    partitions are not dropped if `using` is given. Afterwards, the old rows in the other partitions are deleted. With
-    `whole_partitions`, these rows are kept until their partitions are dropped, so a task may be kept for up to one
-    partition's period longer.
+    If the history is partitioned, future partitions are created, and partitions that ended before the `older_than` time
+    are dropped; rows that must be kept are moved to the default partition first. No other session can use
+    `task_executions` and `execution_events` during a drop, which takes about as long as reading the partition's tasks
+    once. Therefore, partitions are not dropped if `using` is given. Afterwards, the old rows in the other partitions
+    are deleted. With `whole_partitions`, these rows are kept until their partitions are dropped, so a task may be kept
+    for up to one partition's period longer.
     """
     pace = Pace(batch=batch, pause=pause, one_writer=store.dialect.one_writer)
     before, batches = _asked(store, older_than, set(statuses), whole_partitions=whole_partitions, using=using)

@@ -85,8 +85,8 @@ class Rights:
 
     def grants(self, role: Role, name: str, features: Collection[Feature] = ()) -> list[str]:
         """Return the GRANT statements that give the database role `name` the privileges of `role` in the tables'
-        schema. They are built in a separate transaction, which only reads. Raises InvalidArgument if features are given
-        for a role other than a producer, and UnsupportedDatabase on SQLite.
+        schema. The statements are built in a separate transaction, which only reads. Raises InvalidArgument if features
+        are given for a role other than a producer, and UnsupportedDatabase on SQLite.
         """
         return self._store.run(lambda target: self._grants(target, role, name, features)[0], begin=Begin.READ)
 

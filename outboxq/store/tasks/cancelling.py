@@ -128,11 +128,11 @@ def cancel_all(
     that has already been asked to stop is not counted again.
 
     With the `snapshot` of a count, tasks that have since been enqueued or redriven, or have entered the requested
-    status, are left alone. Without `snapshot`, one is taken at the beginning. Each batch of 500 tasks is a separate
-    transaction (with `using`, all batches are part of the caller's transaction). Tasks that another session changes in
-    the meantime are not counted. `on_progress` is called after each batch with the number of tasks changed so far,
-    `stop` is called before each batch, and `on_change` in each transaction with the number of tasks that it changes.
-    Raises InvalidArgument.
+    status, are left alone. Without `snapshot`, a new snapshot is taken at the beginning. Each batch of 500 tasks is a
+    separate transaction (with `using`, all batches are part of the caller's transaction). Tasks that another session
+    changes in the meantime are not counted. `on_progress` is called after each batch with the number of tasks changed
+    so far, `stop` before each batch, and `on_change` in each transaction with the number of tasks that the transaction
+    changes. Raises InvalidArgument.
     """
     of = status_of(status)
     statuses = _statuses(of)

@@ -27,8 +27,8 @@ _FEWEST = 3
 _SHARE = 0.9
 """A version is blamed only if it produced at least this share of the dead letters."""
 _BEFORE = timedelta(hours=1)
-"""A worker still counts if it was last seen no more than this long before the first failure, because a rollout may have
-replaced it.
+"""A worker is still considered if it was last seen within this time before the first failure, because a rollout may
+have replaced the worker.
 """
 _NAMED = 3
 """Maximum number of other versions that the sentence from `blame` names."""

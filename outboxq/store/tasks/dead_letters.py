@@ -285,10 +285,10 @@ class DeadLetters(Answering):
         Dead letters that `redrive` refuses are skipped: those whose idempotency key now belongs to another task, and
         those whose previous task in the chain was deleted. A warning states how many were skipped. With the `snapshot`
         of a count, tasks that have failed since then, even if not for the first time, are left alone. Without
-        `snapshot`, one is taken at the beginning. Each batch of 500 dead letters is a separate transaction (with
-        `using`, all batches belong to the caller's transaction). Dead letters that another session changes in the
+        `snapshot`, a new snapshot is taken at the beginning. Each batch of 500 dead letters is a separate transaction
+        (with `using`, all batches belong to the caller's transaction). Dead letters that another session changes in the
         meantime are not counted. `on_progress` is called after each batch with the number of tasks changed so far,
-        `stop` is called before each batch, and `on_change` in each transaction with the number of tasks that it
+        `stop` before each batch, and `on_change` in each transaction with the number of tasks that the transaction
         changes.
         """
         change = partial(self._change_all, EventType.REQUEUED, 1, reason, snapshot=snapshot, limit=limit)

@@ -113,9 +113,9 @@ class EventLog(Answering):
         transaction that uses the events, so that each event is used exactly once. This method does not take `using`,
         because only a transaction that has just begun can see which numbers are settled.
 
-        Events that retention deletes before they are read are missed. A crash of the database server may undo claims of
-        the last half second (but no other events) after they were read, and reuse their numbers. Raises InvalidArgument
-        for a limit below 1.
+        A reader misses events that retention deletes before they are read. A crash of the database server may undo
+        claims of the last half second (but no other events) after they were read, and reuse their numbers. Raises
+        InvalidArgument for a limit below 1.
         """
         positive(limit)
         if not isinstance(cursor, TailCursor | None):
@@ -349,7 +349,7 @@ class Snapshot:
     open: frozenset[int] = frozenset()
     """Ids of the transactions below `begun` that were open; empty on SQLite."""
     begun: range = range(0)
-    """The range of the newest ids, above the ids of all transactions that had ended."""
+    """The ids above the highest id that had ended, and below the next id to be assigned."""
 
     @classmethod
     def take(cls, target: Target) -> Self:
@@ -390,7 +390,7 @@ class Count:
     at_least: bool = False
     """True if there may be more than `number`, because the count stopped early."""
     snapshot: Snapshot | None = field(default=None, compare=False)
-    """The snapshot at which the tasks were counted, to be passed as `snapshot=` to the change that follows; None if no
+    """The snapshot in which the tasks were counted, to be passed as `snapshot=` to the change that follows; None if no
     change can follow.
     """
 

@@ -210,7 +210,7 @@ def regain_keys(
 
 
 def _requests(target: Target, task_id: UUID) -> set[str]:
-    """Return the ids of the new tasks that replaced this one."""
+    """Return the ids of the new tasks that replaced this task."""
     history = target.run(tasks.select_history, {"task_id": task_id})
     events = [json.loads(event["event_data"]) for event in history if event["event_type"] == EventType.REPLACED]
     return {str(UUID(data["request"])) for data in events}
@@ -492,8 +492,8 @@ def lost_keys(g: Grammar) -> Transition:
 
 
 def take_back_keys(g: Grammar) -> Transition:
-    """Return locked keys to the tasks that had lost them. A Failed task that has such a key is recorded as having lost
-    it.
+    """Return locked keys to the tasks that had lost them. If a Failed task has such a key, its dead letter records the
+    loss of the key.
     """
 
     def key(r: Relations) -> Statement:

@@ -245,7 +245,7 @@ def _check_moment(moment: datetime, name: str) -> None:
 
 
 def _reschedule(store: Transactions, task_id: AnyId, using: object, *, priority: int | None, reason: str) -> bool:
-    """Set the priority of a waiting task, or make it due now if the priority is None."""
+    """Set the priority of a waiting task, or make the task due now if the priority is None."""
     task_id = identifier(task_id)
     request, due_now, why = str(uuid7()), priority is None, sanitize(reason) or None
 
@@ -377,7 +377,7 @@ def manual_change(g: Grammar) -> Transition:
 
     :from_ready, :from_running and :from_failed name the allowed places. The deleted row proves where the task was, so a
     task that moves in the meantime is not changed, and the caller reads it again. Returns the moved tasks, each with
-    the lease token that it was running under.
+    the lease token under which it was running.
     """
     return Transition(
         given=MANUAL_CHANGE,

@@ -43,7 +43,7 @@ from .tasks import execution_of, with_lease
 SCAN = 10_000
 """The maximum number of rows that one search reads."""
 SCAN_ARGUMENTS = 1_000
-"""The maximum for a search for an argument. It is lower than SCAN, because arguments can be long."""
+"""The maximum number of rows that a search for an argument reads; lower than SCAN, because arguments can be long."""
 LATER = "later"
 """The value of :waiting for tasks that are not due, whether they are delayed or waiting for a retry."""
 FIRST, LAST = UUID(int=0), UUID(int=2**128 - 1)
@@ -373,7 +373,7 @@ def _source(name: str) -> tuple[sa.FromClause, Any, sa.ColumnElement[bool]]:
 
 
 def _ids(source: str, *, up: bool, besides: Callable[[sa.FromClause], sa.ColumnElement[bool]]) -> sa.Select[Any]:
-    """Select the ids of up to :limit matching tasks of the source between the two ids. `besides` is a further
+    """Select the ids of up to :limit matching tasks of the source from :from_id up to :to_id. `besides` is a further
     condition.
     """
     rows, ids, counts = _source(source)
