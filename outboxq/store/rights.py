@@ -292,8 +292,8 @@ def missing(g: Grammar) -> sa.Select[Any]:
 
 
 def _schema_of(g: Grammar) -> sa.ColumnElement[Any]:
-    """Return the oid of our schema: the schema with the configured name, or else the schema in which the search path
-    finds, or would create, our tables.
+    """Return the oid of our schema: the schema with the configured name, or else the schema in which our tables are
+    found, or would be created, through the search path.
     """
     if g.schema is not None:
         return sa.select(pg_namespace.c.oid).where(pg_namespace.c.nspname == _word(g.schema)).scalar_subquery()

@@ -114,8 +114,8 @@ class EventLog(Answering):
         because only a transaction that has just begun can see which numbers are settled.
 
         A reader misses events that retention deletes before they are read. A crash of the database server may undo
-        claims of the last half second (but no other events) after they were read, and reuse their numbers. Raises
-        InvalidArgument for a limit below 1.
+        claims of the last half second (but no other events) after they were read; later events may then reuse their
+        numbers. Raises InvalidArgument for a limit below 1.
         """
         positive(limit)
         if not isinstance(cursor, TailCursor | None):

@@ -67,7 +67,7 @@ def verify(
     using: object = None,
 ) -> list[Violation]:
     """Check every invariant in one snapshot of a running system, and return the violated ones. This reads all tables,
-    so it takes time.
+    so it may take a long time.
 
     With `repair`, the call also makes the repairs that do not require guessing. A lost outbox entry is restored with
     the due time from the task's last event. Stale entries, leases, dead letters and claims of partition keys are

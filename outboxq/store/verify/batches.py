@@ -191,8 +191,8 @@ def stage_differs(counted: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def locked(g: Grammar, *, wrong: _Condition) -> sa.Select[Any]:
-    """Lock the wrong batches. The repair is a separate statement, so that it sees every task that has ended before it
-    begins.
+    """Lock the batches whose counts are wrong. The repair is a separate statement, so that it sees every task that has
+    ended before it begins.
     """
     return sa.select(_batch.id, _batch.then_tasks).where(among(g, wrong)).order_by(_batch.id).with_for_update()
 
