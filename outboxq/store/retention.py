@@ -83,10 +83,11 @@ def prune(
     they are. A task in a batch or a chain is deleted only if the batch or chain also ended before the `older_than`
     time, and the tasks that follow have completed or been cancelled. This does not apply to Failed tasks, which are
     deleted only if `statuses` includes FAILED. Events without a task (an emit without subscribers, skipped ticks) are
-    deleted at the same age, and so are records of what people changed (`actions`), except those from the last 90 days.
-    Inbox messages are forgotten when their own retention time has passed, whatever `older_than` is. With `dry_run`, the
-    tasks are only counted. `stop` is called before each batch. `on_progress` is called after each batch with the number
-    of tasks deleted so far, and `on_change` in each transaction with the number of tasks that the transaction deletes.
+    also deleted at this age, and so are records of what people changed (`actions`), except records from the last 90
+    days. Inbox messages are forgotten when their own retention time has passed, whatever `older_than` is. With
+    `dry_run`, the tasks are only counted. `stop` is called before each batch. `on_progress` is called after each batch
+    with the number of tasks deleted so far, and `on_change` in each transaction with the number of tasks that the
+    transaction deletes.
 
     If the history is partitioned, future partitions are created, and partitions that ended before the `older_than` time
     are dropped; rows that must be kept are moved to the default partition first. No other session can use

@@ -285,7 +285,7 @@ class Transactions:
 
     def run_one(self, builder: Builder, *, using: object = None, begin: Begin = Begin.READ, **values: Any) -> list[Row]:
         """Run one statement with these values and the parameters of every statement. `begin` is the kind of transaction
-        if a separate one is begun.
+        to begin if `using` is None.
         """
         return self.run(lambda target: target.run(builder, self.values(target, **values)), using=using, begin=begin)
 

@@ -92,7 +92,7 @@ class Relays(AwaitedResults):
 
         Args:
             topics: Exact topics, or patterns such as ``order.*``.
-            to: The destination: a `Webhook`, a `Transport`, or an object of your own with one of these methods.
+            to: The destination: a `Webhook`, a `Transport`, or an object of your own with a `send` or `publish` method.
             name: The name of the relay. It is stored permanently.
             queue: For `send`: the queue for the relay's tasks. The queue can be limited and paused. None means a queue
                 with the task's name.

@@ -108,7 +108,7 @@ class Wanted(TypedDict, total=False):
 
 
 class DeadLetters(Answering):
-    """The dead letters: pages of them for people, and changes to all that match."""
+    """The dead letters: pages for people to read, and changes to all matching dead letters."""
 
     _noun = "outbox.store.dead_letters"
 

@@ -33,7 +33,7 @@ id, up to the next id to be assigned, belong to open transactions too. An id bey
 the events in a restored dump belong to every snapshot.
 
 A transaction with an id cannot see ids above its own. So a snapshot that it takes misses the open transactions with
-higher ids, and once these transactions are committed, their tasks count as seen.
+higher ids, and once these transactions are committed, their tasks are treated as part of the snapshot.
 """
 
 from __future__ import annotations

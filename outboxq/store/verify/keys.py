@@ -37,7 +37,7 @@ RUNNING_WITH_KEY = sa.and_(_HAS_KEY, RUNNING)
 """A condition that tests whether the task is running, in which case it must have its key."""
 IS_ORDERED = sa.not_(queue_order.is_concurrency_key(EXECUTION.partition_key))
 """A condition that tests whether only one task with the key runs at a time. Several tasks with the same concurrency key
-may run; their leases are counted.
+may run at once; their leases are counted.
 """
 HOLDING = sa.and_(_HAS_KEY, FAILED, EXECUTION.on_dead_letter == sql_literal(OnDeadLetter.HOLD))
 """A condition that tests whether the task is Failed with `on_dead_letter=hold`, in which case it keeps its key."""

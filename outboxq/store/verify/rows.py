@@ -352,8 +352,8 @@ def _events_differ(g: Grammar) -> sa.Select[Any]:
 def _completions(g: Grammar) -> sa.FromClause:
     """Select each event that records a completed step, in one pass over the events of the tasks that have steps.
 
-    `lasts` is true unless a rewind from this step or an earlier step deleted the step. `was_held` is true if the last
-    preceding event that begins or ends a claim is one that begins a claim. `latest` is the last completion of the same
+    `lasts` is true unless a rewind from this step or an earlier step deleted the step. `was_held` is true if, of the
+    preceding events that begin or end a claim, the last one begins a claim. `latest` is the last completion of the same
     step.
     """
     completes, rewinds = (
