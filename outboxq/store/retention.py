@@ -488,8 +488,8 @@ def prune_unrouted(g: Grammar) -> Transition:
     """Delete up to :limit events without a task (an emit without subscribers, skipped ticks) that are older than
     :before.
 
-    They are selected without an order, because the planner would otherwise scan the whole log in `sequence_num` order
-    instead of only the events without a task.
+    The events are selected without an order, because the planner would otherwise scan the whole log in `sequence_num`
+    order instead of only the events without a task.
     """
     old = (_event.task_execution_id.is_(None), _event.lease_token.is_(None), _event.created_at < before)
 

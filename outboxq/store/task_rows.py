@@ -38,7 +38,7 @@ from ..model.records import stored_key
 from ..payload.parameters import sanitize
 
 _ONLY_GIVEN: Columns = {"available_at": Instant, "delay_seconds": sa.Double(), "expires_seconds": sa.Double()}
-"""Columns that are passed to an enqueue, but are not columns of the execution. They determine the times in the
+"""Columns that are passed to an enqueue, but are not columns of the execution. These columns determine the times in the
 execution's outbox entry.
 """
 _GIVEN = """

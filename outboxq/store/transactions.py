@@ -201,9 +201,9 @@ class Transactions:
         temporary errors, unless `gives_up` returns True.
 
         If a connection is lost during COMMIT, the outcome is unknown. So before another attempt, `committed` is called
-        with what `work` returned. If it finds this result in the tables, `run` returns the result. The answer to a
-        single statement that commits itself may be lost before `work` returns. For such a statement, `done` reads from
-        the tables what `work` would have returned; it returns None if nothing was committed. `enqueues` marks the
+        with what `work` returned. If `committed` finds this result in the tables, `run` returns the result. The answer
+        to a single statement that commits itself may be lost before `work` returns. For such a statement, `done` reads
+        from the tables what `work` would have returned; it returns None if nothing was committed. `enqueues` marks the
         transaction of a producer that uses these features. Raises NotPermitted if a privilege is missing, either before
         `work` or, in our own transaction, after it.
         """
@@ -247,7 +247,9 @@ class Transactions:
         raise AssertionError("tenacity reraises the last error")
 
     def _run_in(self, using: object, work: Callable[[Target], T], enqueues: frozenset[Feature] | None) -> T:
-        """Run `work` in the caller's transaction. If `using` is a Target, an enclosing call has already checked it."""
+        """Run `work` in the caller's transaction. If `using` is a Target, an enclosing call has already checked the
+        transaction.
+        """
         joined = using if isinstance(using, Target) else self.join(using, enqueues)
         try:
             return work(joined)
@@ -419,8 +421,8 @@ class Transactions:
     def wake(self, target: Target, queues: Iterable[str]) -> None:
         """Notify sleeping workers, after the commit, that tasks have become claimable without an insert.
 
-        Call this after the change. It does nothing for SQLite, which has no notifications: workers watch the database
-        file instead.
+        Call this after the change. The method does nothing for SQLite, which has no notifications: workers watch the
+        database file instead.
         """
         names = sorted(set(queues))
         if names and target.dialect.notifies:

@@ -206,7 +206,7 @@ _ENDS: Mapping[str | None, tuple[str, str]] = {
 
 
 def ended_otherwise(standing: Standing, *, before: str = "", after: str = "") -> TaskFailed | TaskCancelled:
-    """Return the error for a task that ended without completing. `before` and `after` surround its message."""
+    """Return the error for a task that ended without completing. `before` and `after` surround the error's message."""
     what, end = f"{before}task {standing.id} ({standing.task_name})", standing.end
     data = {} if end is None else end.event_data
     if standing.status is TaskStatus.FAILED:

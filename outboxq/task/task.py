@@ -248,7 +248,7 @@ class Task(Answering, Generic[P, R]):
 
 class ContextTask(Task[P, R]):
     """A task whose function takes the TaskContext. You pass a context in a direct call but not to `enqueue()`, because
-    the worker adds it.
+    the worker adds the context.
     """
 
     def __call__(self, ctx: TaskContext, /, *args: P.args, **kwargs: P.kwargs) -> R:  # type: ignore[override]

@@ -25,7 +25,7 @@ class Wait:
     transaction: Origin | None = None
     """The transaction in which the task was enqueued; None if it has already been committed."""
     is_own: bool = False
-    """True if that transaction belongs to the waiting thread, which cannot commit it while it waits."""
+    """True if that transaction belongs to the waiting thread, which cannot commit the transaction while waiting."""
     standing: Standing | None = None
     """The task's standing at the last poll that found it. A final standing is not replaced."""
     link: BatchLink | None = field(init=False)
@@ -468,15 +468,17 @@ class ResultWaiter:
             return [wait for wait in new if wait in self._waits]
 
     def _known(self) -> list[Wait]:
-        """Return the callers whose tasks have been polled. They include the callers that were polled a moment ago,
-        because only one poll notices each commit.
+        """Return the callers whose tasks have been polled. The result includes the callers that were polled a moment
+        ago, because only one poll notices each commit.
         """
         with self._lock:
             return [wait for wait in self._waits if not wait.is_new]
 
 
 class WaiterOfProcess:
-    """This process's ResultWaiter for each store. A forked child gets its own, because threads do not survive a fork."""
+    """This process's ResultWaiter for each store. A forked child gets its own waiters, because threads do not survive a
+    fork.
+    """
 
     def __init__(self) -> None:
         self._waiters: dict[tuple[int, int], ResultWaiter] = {}

@@ -72,7 +72,7 @@ class Harness(Answering):
     savepoint in the test's transaction, and is undone when that transaction is rolled back. Without `using`, a Django
     outbox uses Django's connection, and any other outbox commits to its own database, as in production.
 
-    A harness reports only the tasks that were enqueued after the harness was entered. Use it in one thread only.
+    A harness reports only the tasks that were enqueued after the harness was entered. Use a harness in one thread only.
     """
 
     _noun = "the harness"
@@ -173,7 +173,7 @@ class Harness(Answering):
     ) -> None:
         """Assert that no enqueued task matches the description; see `enqueued()` for how to describe a task. Without a
         description, assert that no task was enqueued. Raises UnknownTask for a name that is neither declared in this
-        process nor used by a subscription, because it may be misspelled.
+        process nor used by a subscription, because the name may be misspelled.
         """
         __tracebackhide__ = True
         expected = self._expected(task, args, described)

@@ -284,7 +284,7 @@ class ObservingStore(Store):
 
 class TransactionBoundStore(ObservingStore):
     """A store whose methods, if called without ``using=``, run in a savepoint in the test's transaction and are rolled
-    back with it.
+    back with that transaction.
     """
 
     def __init__(self, within: TestTransaction, *, schema: str | None, clock: Clock) -> None:

@@ -256,7 +256,7 @@ class TooManyTries(Exception):
 EACH: Final = 5
 """The maximum number of wrong tokens per minute from one address, or from one IPv6 network."""
 ALL: Final = 50
-"""The maximum number of wrong tokens per minute from all addresses together. It also limits memory use."""
+"""The maximum number of wrong tokens per minute from all addresses together. This limit also bounds memory use."""
 PERIOD: Final = 60.0
 
 

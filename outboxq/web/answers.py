@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 SIBLINGS: Final = "outboxq.siblings"
 """The key in the WSGI environment for the dashboards in the same application: the name and the address of each, and
-whether it is the current one. A request header cannot set it.
+whether it is the current one. A request header cannot set this key.
 """
 LOG_OUT: Final = "log_out"
 """The name of the route that logs a person out."""

@@ -367,8 +367,8 @@ class DeadLetters(Answering):
         return moved
 
     def _refused(self, ids: Collection[UUID], left_out: dict[UUID, OutboxqError], target: Target) -> Collection[UUID]:
-        """Return which of these dead letters cannot be redriven, and record why. The others get their idempotency keys
-        back.
+        """Return which of these dead letters cannot be redriven, and record why. The other dead letters get their
+        idempotency keys back.
         """
         refused: dict[UUID, OutboxqError] = dict(futile_redrives(target, ids))
         if free := set(ids) - refused.keys():

@@ -41,8 +41,8 @@ _NIL = UUID(int=0)
 _SKIPPED = Handle(id=_NIL, created=False)
 
 _LOOKS = 10
-"""The maximum number of attempts to replace a task that is Ready when it is read, but no longer Ready when it is
-replaced. After that number of attempts, the task is not replaced.
+"""The maximum number of attempts to replace a task that is Ready when it is read, but no longer Ready when it is about
+to be replaced. After that number of attempts, the task is not replaced.
 """
 
 Key = tuple[str, str | None]

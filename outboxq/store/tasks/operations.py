@@ -150,7 +150,7 @@ def set_priority(store: Transactions, task_id: AnyId, priority: int, *, reason: 
 
 OnChange = Callable[[Target, int], object]
 """A function that is called in each transaction that changes something, with the number of tasks, queues or schedules
-that it changes.
+that the transaction changes.
 """
 
 

@@ -81,8 +81,8 @@ def standing_of(target: Target, row: Row) -> Standing:
 
 
 class ResultReader:
-    """Reads results from a store, for use by one thread. It has its own connections, because waiting callers may occupy
-    every connection of the application's engine.
+    """Reads results from a store, for use by one thread. The reader has its own connections, because waiting callers
+    may occupy every connection of the application's engine.
     """
 
     def __init__(self, store: Transactions) -> None:

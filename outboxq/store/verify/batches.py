@@ -179,7 +179,7 @@ def counts_differ(counted: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def _pending() -> sa.ColumnElement[int]:
-    """Return the number of tasks that the batch is waiting for according to its counts."""
+    """Return the number of tasks that, according to its counts, the batch is waiting for."""
     return _batch.size - _batch.completed - _batch.cancelled - sa.case((_waits, _zero), else_=_batch.failed)
 
 

@@ -210,8 +210,8 @@ def lost(g: Grammar, birth: Birth) -> sa.Select[Any]:
     """Select the unfinished tasks that requested a key, if the key is not held by any task that requested it. The query
     joins `birth`.
 
-    An expired key may belong to another task. So may a key that was requested only until its task finishes, if the task
-    has ended and has since been redriven.
+    An expired key may belong to another task. A key that was requested only until its task finishes may also belong to
+    another task, if its own task has ended and has since been redriven.
     """
     other = Birth(g, "other")
     has_ended = has_event(EVENT.event_type.in_(leading_to(*TERMINAL)), among=(ENDS, OTHERS))

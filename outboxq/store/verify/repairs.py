@@ -245,8 +245,8 @@ def _missing_dead_letter(g: Grammar) -> Transition:
 
 
 def _missing_claim(g: Grammar, owns: sa.ColumnElement[bool], held: sa.ColumnElement[bool]) -> Transition:
-    """Give the key back to the task unless another task has the key. If another task does, it is unknown which of the
-    two should have the key.
+    """Give the key back to the task unless another task has the key. If another task has the key, it is unknown which
+    of the two tasks should have it.
     """
     found = _locked(EXECUTION.queue, EXECUTION.partition_key, EXECUTION.id, held)
     columns = ["queue", "partition_key", "task_execution_id", "held"]
