@@ -74,17 +74,17 @@ def prune(
     their events and idempotency keys. Returns the number of deleted tasks.
 
     Ticks and steps are deleted with their tasks, and batches after their tasks. Each batch of deletions is a separate
-    transaction; with `using`, all belong to the caller's transaction. `batch` is the number of tasks in each batch, and
-    `pause` is the time between two batches. On SQLite, None means 50 tasks and a pause 1.5 times as long as the batch
-    took, because only one transaction can write at a time. On PostgreSQL, None means as many tasks (50 to 2,000) as can
-    be deleted in about 50 ms. With a `pause` of None on PostgreSQL, a batch is followed by a pause only if its time per
-    task was more than 1.5 times that of the fastest batch, because the server is busy in that case. Locked tasks, and
-    tasks whose idempotency key is locked, are skipped. Unfinished tasks keep their rows and events, no matter how old
-    they are. A task in a batch or a chain is deleted only if the batch or chain also ended before the `older_than`
-    time, and the tasks that follow have completed or been cancelled. This does not apply to Failed tasks, which are
-    deleted only if `statuses` includes FAILED. Events without a task (an emit without subscribers, skipped ticks) are
-    also deleted at this age, and so are records of what people changed (`actions`), except records from the last 90
-    days. Inbox messages are forgotten when their own retention time has passed, whatever `older_than` is. With
+    transaction; with `using`, all batches belong to the caller's transaction. `batch` is the number of tasks in each
+    batch, and `pause` is the time between two batches. On SQLite, None means 50 tasks and a pause 1.5 times as long as
+    the batch took, because only one transaction can write at a time. On PostgreSQL, None means as many tasks (50 to
+    2,000) as can be deleted in about 50 ms. With a `pause` of None on PostgreSQL, a batch is followed by a pause only
+    if its time per task was more than 1.5 times that of the fastest batch, because the server is busy in that case.
+    Locked tasks, and tasks whose idempotency key is locked, are skipped. Unfinished tasks keep their rows and events,
+    no matter how old they are. A task in a batch or a chain is deleted only if the batch or chain also ended before the
+    `older_than` time, and the tasks that follow have completed or been cancelled. This does not apply to Failed tasks,
+    which are deleted only if `statuses` includes FAILED. Events without a task (an emit without subscribers, skipped
+    ticks) are also deleted at this age, and so are records of what people changed (`actions`), except records from the
+    last 90 days. Inbox messages are forgotten when their own retention time has passed, whatever `older_than` is. With
     `dry_run`, the tasks are only counted. `stop` is called before each batch. `on_progress` is called after each batch
     with the number of tasks deleted so far, and `on_change` in each transaction with the number of tasks that the
     transaction deletes.
@@ -274,7 +274,7 @@ class TimePartitions:
 
     def make(self, ahead: int = AHEAD) -> int:
         """Create the missing partitions of `task_executions` and `execution_events` for the current period and the next
-        `ahead` periods, and return the number of pairs created.
+        `ahead` periods, and return the number of pairs of partitions created.
 
         This does nothing on SQLite, or if the tables are not partitioned. If no partition is missing, the call runs
         only one query. Only the owner of the tables can create partitions; for any other role, a warning is logged. If

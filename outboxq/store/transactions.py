@@ -97,7 +97,7 @@ class Transactions:
         """If `engine` is None, only methods with ``using=`` work. `clock` replaces the database's clock in tests.
 
         Once `gone` is set, failed transactions are not retried, because the store's owner has no time left. `hurried`
-        transactions retry much sooner to get SQLite's single lock, and so overtake others.
+        transactions retry much sooner to get SQLite's single lock, and so overtake other transactions.
         """
         self.engine = engine
         self.schema = schema

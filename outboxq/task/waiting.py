@@ -184,14 +184,14 @@ class Poller:
         self._clock = clock
         self._checked, self._unchecked = clock(), False
         self._to_check: list[Wait] = []
-        """The callers in the current round of checks whose tasks have not been checked yet."""
+        """The callers whose tasks have not been checked yet in the current round of checks."""
 
     def again(self, waits: Collection[Wait]) -> bool:
         """Check whether the tasks have ended, if anything has been committed since the last poll. Return whether one of
         them has ended.
 
-        From time to time, also check whether the other tasks still exist. A task that has not been found yet is looked
-        up in each poll until it is committed.
+        From time to time, also check whether tasks that were found earlier still exist. A task that has not been found
+        yet is looked up in each poll until it is committed.
         """
         if not waits or not self._may_find(waits):
             return False
@@ -202,7 +202,7 @@ class Poller:
         return self.at(others, everything=False) or found
 
     def _take_to_check(self, waits: Collection[Wait]) -> set[Wait]:
-        """Return the callers whose tasks are to be checked for existence now. Only some of the callers are returned,
+        """Return the callers whose tasks must now be checked for existence. Only some of the callers are returned,
         because each check reads a row.
         """
         if not self._is_to_be_checked:

@@ -278,7 +278,7 @@ def look_up(
 
 
 def bound_to(snapshot: Snapshot, status: TaskStatus | None) -> dict[str, Any]:
-    """Return the parameters that exclude tasks after the snapshot."""
+    """Return the parameters that exclude tasks outside the snapshot."""
     return {
         **snapshot.values,
         "only_ready": status is TaskStatus.READY,

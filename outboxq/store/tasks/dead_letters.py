@@ -412,8 +412,8 @@ def groups_in(target: Target, *, limit: int, most: int, **wanted: Unpack[Wanted]
 def newest_groups(
     target: Target, queues: Iterable[str | None], *, limit: int, most: int, since: datetime
 ) -> list[DeadLetterGroup]:
-    """Return up to `limit` groups of the newest `most` dead letters that failed in these queues since a given time,
-    largest group first. The queue None stands for all queues.
+    """Return up to `limit` groups of the newest `most` dead letters that have failed in these queues since a given
+    time, largest group first. The queue None stands for all queues.
     """
     newest = _from_the_newest(most)
     found = (target.run(newest_with_versions, _filters({"queue": queue, "since": since}) | newest) for queue in queues)

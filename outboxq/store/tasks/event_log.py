@@ -347,7 +347,7 @@ class Snapshot:
     head: int
     """Sequence number of the newest event that was committed."""
     open: frozenset[int] = frozenset()
-    """Ids of the transactions below `begun` that were open; empty on SQLite."""
+    """Ids below `begun` whose transactions were open; empty on SQLite."""
     begun: range = range(0)
     """The ids above the highest id that had ended, and below the next id to be assigned."""
 

@@ -178,7 +178,7 @@ def holds_another(g: Grammar) -> sa.ColumnElement[bool]:
 
 def expires_otherwise(g: Grammar) -> sa.ColumnElement[bool]:
     """Return a condition that tests whether a key's expiry differs from the one that its task requested. A key that a
-    redrive took back does not expire, but is free when the task has ended.
+    redrive took back does not expire, but becomes free when the task has ended.
     """
     birth = Birth(g, "birth")
     taken_back = sa.and_(_key.until_finished, _key.expires_at.is_(None))

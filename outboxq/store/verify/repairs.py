@@ -263,7 +263,7 @@ def _written(wrong: sa.ColumnElement[bool], **values: Any) -> Transition:
 
 
 def _as_recorded(column: str, recorded: sa.ColumnElement[Any], *conditions: sa.ColumnElement[bool]) -> Transition:
-    """Set the column to the value in the events, in the executions that meet all conditions."""
+    """For executions that meet all conditions, set the column to the value from the events."""
     return _written(sa.and_(*conditions, EXECUTION[column].is_distinct_from(recorded)), **{column: recorded})
 
 
