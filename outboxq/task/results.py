@@ -55,7 +55,7 @@ class AwaitedResults(ABC):
         (`ChainHandle.task_ids`), before that task is enqueued. If an earlier task stops the chain, the wait ends
         immediately.
 
-        Raises TaskFailed for a dead letter, TaskCancelled for a task that was cancelled or discarded or that expired,
+        Raises TaskFailed for a dead letter, TaskCancelled for a task that was cancelled, was discarded or has expired,
         and, when the time is up, the built-in TimeoutError, with the reason why the task has not ended. Raises
         TaskNotFound for a task that does not exist or has been pruned, PayloadError for a result that does not fit the
         annotation, and NotPermitted if the database role is not permitted to read results.

@@ -114,8 +114,8 @@ def redrive(
 
     The idempotency key of a task enqueued with `unique_until_finished` was free while the task was Failed. The redrive
     takes the key again. If an unfinished task has the key, nothing is written and DuplicateTask names that task; with
-    `take_key_back`, the key is taken from it, and both tasks run. Raises TaskNotFound; InvalidTransition unless the
-    task is Failed, or if the previous task in its chain was deleted with its result.
+    `take_key_back`, the key is taken from that task, and both tasks run. Raises TaskNotFound; InvalidTransition if the
+    task is not Failed, or if the previous task in its chain was deleted with its result.
     """
     _move(store, task_id, EventType.REQUEUED, using, attempt=1, reason=reason, take_key_back=take_key_back)
 

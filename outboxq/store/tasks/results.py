@@ -262,7 +262,7 @@ def _standings(target: Target, links: Collection[BatchLink], *, everything: bool
 
 
 def _blocker(target: Target, batch_id: UUID, status: TaskStatus) -> Standing | None:
-    """Return the standing of the first task with this status; None if it has been redriven or pruned in the
+    """Return the standing of the first task with this status; None if that task has been redriven or pruned in the
     meantime.
     """
     task = first_task(target, batch_id, status)

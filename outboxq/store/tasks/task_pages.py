@@ -121,9 +121,9 @@ def tasks(
     both, the newest tasks between them.
 
     The call reads a bounded number of rows, regardless of the size of the tables. It searches all Running and Failed
-    tasks. For finished tasks, or without a status, it reads the next 10,000 tasks; for Ready tasks, the next 10,000
-    entries, or the same number of entries in the queue; for a batch, all of its tasks. A search for an argument reads
-    only a tenth as many rows. `task_page` says where the call stopped. Raises InvalidArgument.
+    tasks. For finished tasks, or without a status, the call reads the next 10,000 tasks; for Ready tasks, the next
+    10,000 entries, or all entries of a small queue; for a batch, all of the batch's tasks. A search for an argument
+    reads only a tenth as many rows. `task_page` says where the call stopped. Raises InvalidArgument.
     """
     of = status_of(status)
     look = partial(_page, store, status=of, values=filter_values(wanted), limit=positive(limit))

@@ -138,8 +138,8 @@ def dead_letter_differs(g: Grammar) -> sa.ColumnElement[bool]:
 
 
 def _last_exception(g: Grammar) -> Any:
-    """Select the class of the exception with which EXECUTION's task finally failed; NULL if it was abandoned or failed
-    without an exception.
+    """Select the class of the exception with which EXECUTION's task finally failed; NULL if the task was abandoned or
+    failed without an exception.
     """
     recorded = g.text_in(EVENT.event_data, "exception")
     return last(recorded, EVENT.event_type.in_(leading_to(TaskStatus.FAILED)), among=(ENDS, OTHERS))
