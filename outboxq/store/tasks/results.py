@@ -167,7 +167,7 @@ class BatchStanding:
 
     @property
     def is_decided(self) -> bool:
-        """Return whether the wait is over because the batch has ended or one of its tasks blocks it.
+        """Return whether the wait is over because the batch has ended or a task blocks the batch.
 
         A batch that is still being cancelled does not count, because the reason for the cancellation is stored with the
         cancelled tasks.
