@@ -239,7 +239,7 @@ def cancel_ticks(g: Grammar) -> Transition:
 
 
 def planted(_: Grammar) -> sa.Select[Any]:
-    """Select those of a schedule's ticks from :first to :last that became tasks."""
+    """Select a schedule's ticks from :first to :last that became tasks."""
     return sa.select(_tick.tick).where(_tick.schedule == _name, _tick.tick >= _first, _tick.tick <= _last)
 
 

@@ -148,7 +148,7 @@ class EventLog(Answering):
     def tail_since(self, when: datetime) -> TailCursor:
         """Return a cursor positioned before the first event at or after this aware datetime. The cursor may be a little
         too early, because the order of numbers may differ from the order of times by up to two minutes. Skip the first
-        events if their `created_at` is too early. The call looks up thirty rows.
+        events if their `created_at` is before `when`. The call looks up thirty rows.
         """
         aware(when, "when")
         try:
@@ -349,7 +349,7 @@ class Snapshot:
     open: frozenset[int] = frozenset()
     """Ids below `begun` whose transactions were open; empty on SQLite."""
     begun: range = range(0)
-    """The ids above the highest id that had ended, and below the next id to be assigned."""
+    """The ids above the highest one whose transaction had ended, and below the next id to be assigned."""
 
     @classmethod
     def take(cls, target: Target) -> Self:

@@ -57,7 +57,7 @@ class Standing:
 
 
 def standings(store: Transactions, task_ids: Collection[UUID], *, everything: bool = True) -> Mapping[UUID, Standing]:
-    """Return the standing of each of these tasks that has ended; with `everything`, also of unfinished tasks.
+    """Return the standing of each of these tasks that has ended; with `everything`, also that of the unfinished tasks.
 
     A task that is missing from the result does not exist or has not been committed. The transaction is not retried
     after an error, because the caller decides when to query again. Raises NotPermitted if the database role is not
