@@ -287,8 +287,8 @@ class Harness(Answering):
 
         Each of these steps returns the given value, converted to JSON and back, and is not stored. If a name is that of
         a sleep, the sleep ends immediately. If a task with steps completes in the block, but one of the names does not
-        belong to any step, the block ends with an AssertionError. The name may be mistyped: the step then called its
-        function instead of using the given result.
+        belong to any step, the block ends with an AssertionError. If the name is mistyped, the step has called its
+        function instead of returning the given result.
         """
         __tracebackhide__ = True
         given = GivenSteps(results={**self._steps.results, **results}, within=self._steps)

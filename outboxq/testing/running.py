@@ -313,7 +313,7 @@ class GivenSteps:
 
     def ensure_used(self, names: Collection[str]) -> None:
         """Raise AssertionError if a task with steps has completed, but one of these names does not belong to any step.
-        The name may be mistyped: the step then called its function instead of using the given result.
+        If the name is mistyped, the step has called its function instead of returning the given result.
         """
         __tracebackhide__ = True
         unused = sorted(set(names) - self._used)

@@ -42,8 +42,8 @@ CHECKS: Mapping[str, Check] = {
     )
     for name, check in checks().items()
 }
-"""All invariants by name, in the order in which they are repaired. The order matters, because a stale row may occupy
-the place of another row. Differences from the events are repaired before differences from other tables.
+"""All invariants by name, in the order in which their repairs are made. The order matters, because a stale row may
+occupy the place of another row. Differences from the events are repaired before differences from other tables.
 """
 
 

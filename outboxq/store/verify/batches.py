@@ -179,7 +179,7 @@ def counts_differ(counted: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def _pending() -> sa.ColumnElement[int]:
-    """Return the number of tasks that, according to its counts, the batch is waiting for."""
+    """Return the number of tasks that a batch is still waiting for, according to the batch's counts."""
     return _batch.size - _batch.completed - _batch.cancelled - sa.case((_waits, _zero), else_=_batch.failed)
 
 
