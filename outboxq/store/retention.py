@@ -51,7 +51,9 @@ compared with 1,991 in batches of 50 with pauses, and the p99 claim time was 1.1
 `python -m benchmarks.history --only prune`.
 """
 _USUAL = 1.5
-"""A batch is followed by a pause if its time per task is more than this many times that of the fastest batch."""
+"""A batch is followed by a pause if its time per task exceeds the fastest batch's time per task by more than this
+factor.
+"""
 
 
 def prune(
@@ -72,26 +74,27 @@ def prune(
     their events and idempotency keys. Returns the number of deleted tasks.
 
     Ticks and steps are deleted with their tasks, and batches after their tasks. Each batch of deletions is a separate
-    transaction; with `using`, all belong to the caller's transaction. `batch` is the number of tasks in each batch, and
-    `pause` is the time between two batches. On SQLite, None means 50 tasks and a pause 1.5 times as long as the batch
-    took, because only one transaction can write at a time. On PostgreSQL, None means as many tasks (50 to 2,000) as can
-    be deleted in about 50 ms. With a `pause` of None on PostgreSQL, a batch is followed by a pause only if its time per
-    task was more than 1.5 times that of the fastest batch, because the server is busy in that case. Locked tasks, and
-    tasks whose idempotency key is locked, are skipped. Unfinished tasks keep their rows and events, no matter how old
-    they are. A task in a batch or a chain is deleted only if the batch or chain also ended before that time and the
-    tasks after it have completed or been cancelled; a Failed task is deleted earlier if `statuses` includes FAILED.
-    Events without a task (an emit without subscribers, skipped ticks) are deleted at the same age, and so are records
-    of what people changed (`actions`), except those from the last 90 days. Inbox messages are forgotten when their own
-    retention time has passed, whatever `older_than` is. With `dry_run`, the tasks are only counted. `stop` is called
-    before each batch. `on_progress` is called after each batch with the number of tasks deleted so far, and `on_change`
-    in each transaction with the number of tasks that the transaction deletes.
+    transaction; with `using`, all batches belong to the caller's transaction. `batch` is the number of tasks in each
+    batch, and `pause` is the time between two batches. On SQLite, None means 50 tasks and a pause 1.5 times as long as
+    the batch took, because only one transaction can write at a time. On PostgreSQL, None means as many tasks (50 to
+    2,000) as can be deleted in about 50 ms. With a `pause` of None on PostgreSQL, a batch is followed by a pause only
+    if its time per task was more than 1.5 times that of the fastest batch, because the server is busy in that case.
+    Locked tasks, and tasks whose idempotency key is locked, are skipped. Unfinished tasks keep their rows and events,
+    no matter how old they are. A task in a batch or a chain is deleted only if the batch or chain also ended before the
+    `older_than` time, and the tasks that follow have completed or been cancelled. This does not apply to Failed tasks,
+    which are deleted only if `statuses` includes FAILED. Events without a task (an emit without subscribers, skipped
+    ticks) are also deleted at this age, and so are records of what people changed (`actions`), except records from the
+    last 90 days. Inbox messages are forgotten when their own retention time has passed, whatever `older_than` is. With
+    `dry_run`, the tasks are only counted. `stop` is called before each batch. `on_progress` is called after each batch
+    with the number of tasks deleted so far, and `on_change` in each transaction with the number of tasks that the
+    transaction deletes.
 
-    If the history is partitioned, future partitions are created, and partitions that ended before that time are
-    dropped; rows that must be kept are moved to the default partition first. No other session can use `task_executions`
-    and `execution_events` during a drop, which takes about as long as reading the partition's tasks once. Therefore,
-    partitions are not dropped if `using` is given. Afterwards, the old rows in the other partitions are deleted. With
-    `whole_partitions`, these rows are kept until their partitions are dropped, so a task may be kept for up to one
-    partition's period longer.
+    If the history is partitioned, future partitions are created, and partitions that ended before the `older_than` time
+    are dropped; rows that must be kept are moved to the default partition first. No other session can use
+    `task_executions` and `execution_events` during a drop, which takes about as long as reading the partition's tasks
+    once. Therefore, partitions are not dropped if `using` is given. Afterwards, the old rows in the other partitions
+    are deleted. With `whole_partitions`, these rows are kept until their partitions are dropped, so a task may be kept
+    for up to one partition's period longer.
     """
     pace = Pace(batch=batch, pause=pause, one_writer=store.dialect.one_writer)
     before, batches = _asked(store, older_than, set(statuses), whole_partitions=whole_partitions, using=using)
@@ -257,8 +260,8 @@ T = TypeVar("T")
 
 AHEAD = 3
 MOVED_AT_MOST = 10_000
-"""Maximum number of tasks that a drop moves to the default partition while other sessions wait. If there are more, rows
-are deleted instead.
+"""Maximum number of tasks that a drop moves to the default partition while other sessions wait. If there are more, the
+partition is kept, and its old rows are deleted instead.
 """
 _PAUSE = tenacity.wait_random(0.5, 2)
 
@@ -271,7 +274,7 @@ class TimePartitions:
 
     def make(self, ahead: int = AHEAD) -> int:
         """Create the missing partitions of `task_executions` and `execution_events` for the current period and the next
-        `ahead` periods, and return the number of pairs created.
+        `ahead` periods, and return the number of pairs of partitions created.
 
         This does nothing on SQLite, or if the tables are not partitioned. If no partition is missing, the call runs
         only one query. Only the owner of the tables can create partitions; for any other role, a warning is logged. If
@@ -485,8 +488,8 @@ def prune_unrouted(g: Grammar) -> Transition:
     """Delete up to :limit events without a task (an emit without subscribers, skipped ticks) that are older than
     :before.
 
-    They are selected without an order, because the planner would otherwise scan the whole log in `sequence_num` order
-    instead of only the events without a task.
+    The events are selected without an order, because the planner would otherwise scan the whole log in `sequence_num`
+    order instead of only the events without a task.
     """
     old = (_event.task_execution_id.is_(None), _event.lease_token.is_(None), _event.created_at < before)
 

@@ -71,8 +71,7 @@ class Rights:
             raise
 
     def explain(self, error: BaseException, begin: Begin, enqueues: frozenset[Feature] | None = None) -> None:
-        """Raise NotPermitted if this error is due to a missing privilege. Another transaction looks up the missing
-        privilege.
+        """Raise NotPermitted if this error is due to a missing privilege, which is looked up in a separate transaction.
 
         `begin` is the kind of transaction that failed.
         """
@@ -86,16 +85,16 @@ class Rights:
 
     def grants(self, role: Role, name: str, features: Collection[Feature] = ()) -> list[str]:
         """Return the GRANT statements that give the database role `name` the privileges of `role` in the tables'
-        schema. They are built in a separate transaction, which only reads. Raises InvalidArgument if features are given
-        for a role other than a producer, and UnsupportedDatabase on SQLite.
+        schema. The statements are built in a separate transaction, which only reads. Raises InvalidArgument if features
+        are given for a role other than a producer, and UnsupportedDatabase on SQLite.
         """
         return self._store.run(lambda target: self._grants(target, role, name, features)[0], begin=Begin.READ)
 
     def grant(self, role: Role, name: str, features: Collection[Feature] = ()) -> list[str]:
         """Run the `grants` in one transaction, and return them.
 
-        Raises NotPermitted, and grants nothing, if the role still lacks a privilege, because PostgreSQL merely warns if
-        a privilege cannot be granted.
+        Raises NotPermitted, and grants nothing, if the role still lacks a privilege, because PostgreSQL only issues a
+        warning if it cannot grant a privilege.
         """
 
         def work(target: Target) -> list[str]:
@@ -224,8 +223,8 @@ def grant(right: Right, schema: str, role: str) -> str:
 
 
 def _cells(rights: Sequence[Right]) -> list[tuple[str, ...]]:
-    """Return the rows for `missing`: one for each column of the privilege, or a single row if it does not name
-    columns.
+    """Return the rows for `missing`: one for each column of the privilege, or a single row if the privilege does not
+    name columns.
     """
     return [
         (right.kind.value, right.name, right.privilege.value, one) for right in rights for one in right.columns or ("",)
@@ -293,8 +292,8 @@ def missing(g: Grammar) -> sa.Select[Any]:
 
 
 def _schema_of(g: Grammar) -> sa.ColumnElement[Any]:
-    """Return the oid of our schema: the schema with the configured name, or else the schema in which the search path
-    finds, or would create, our tables.
+    """Return the oid of our schema: the schema with the configured name, or else the schema in which our tables are
+    found, or would be created, through the search path.
     """
     if g.schema is not None:
         return sa.select(pg_namespace.c.oid).where(pg_namespace.c.nspname == _word(g.schema)).scalar_subquery()

@@ -38,7 +38,7 @@ from ..model.records import stored_key
 from ..payload.parameters import sanitize
 
 _ONLY_GIVEN: Columns = {"available_at": Instant, "delay_seconds": sa.Double(), "expires_seconds": sa.Double()}
-"""Columns that are passed to an enqueue, but are not columns of the execution. They determine the times in the
+"""Columns that are passed to an enqueue, but are not columns of the execution. These columns determine the times in the
 execution's outbox entry.
 """
 _GIVEN = """
@@ -199,8 +199,8 @@ def new_event(g: Grammar, tasks: sa.FromClause, entries: sa.FromClause, **asked:
     position, and `asked`.
 
     `asked` contains the event's members that name an idempotency key; they are NULL for a task without a key. `verify`
-    reads the position and the key to check that they are not lost. Most tasks have neither a position nor a key, so
-    this costs nothing extra for them.
+    reads the position and the key to check that they have not been lost. Most tasks have neither a position nor a key,
+    so this costs nothing extra for them.
     """
     entry = entries.c
     plain = sa.and_(entry.place.is_(None), *(value.is_(None) for value in asked.values()))

@@ -81,7 +81,8 @@ class Transactions:
     messages.
     """
     on_retry: Callable[[], object] | None = None
-    """Called before a failed transaction is tried again, because the connection may have been lost."""
+    """A function that is called before a failed transaction is tried again, because the connection may have been lost.
+    """
 
     def __init__(
         self,
@@ -96,7 +97,7 @@ class Transactions:
         """If `engine` is None, only methods with ``using=`` work. `clock` replaces the database's clock in tests.
 
         Once `gone` is set, failed transactions are not retried, because the store's owner has no time left. `hurried`
-        transactions retry much sooner to get SQLite's single lock, and so overtake others.
+        transactions retry much sooner to get SQLite's single lock, and so overtake other transactions.
         """
         self.engine = engine
         self.schema = schema
@@ -200,9 +201,9 @@ class Transactions:
         temporary errors, unless `gives_up` returns True.
 
         If a connection is lost during COMMIT, the outcome is unknown. So before another attempt, `committed` is called
-        with what `work` returned. If it finds this result in the tables, `run` returns the result. The answer to a
-        single statement that commits itself may be lost before `work` returns. For such a statement, `done` reads from
-        the tables what `work` would have returned; it returns None if nothing was committed. `enqueues` marks the
+        with what `work` returned. If `committed` finds this result in the tables, `run` returns the result. The answer
+        to a single statement that commits itself may be lost before `work` returns. For such a statement, `done` reads
+        from the tables what `work` would have returned; it returns None if nothing was committed. `enqueues` marks the
         transaction of a producer that uses these features. Raises NotPermitted if a privilege is missing, either before
         `work` or, in our own transaction, after it.
         """
@@ -246,7 +247,9 @@ class Transactions:
         raise AssertionError("tenacity reraises the last error")
 
     def _run_in(self, using: object, work: Callable[[Target], T], enqueues: frozenset[Feature] | None) -> T:
-        """Run `work` in the caller's transaction. A Target belongs to an enclosing call, which has already checked it."""
+        """Run `work` in the caller's transaction. If `using` is a Target, an enclosing call has already checked the
+        transaction.
+        """
         joined = using if isinstance(using, Target) else self.join(using, enqueues)
         try:
             return work(joined)
@@ -284,13 +287,14 @@ class Transactions:
 
     def run_one(self, builder: Builder, *, using: object = None, begin: Begin = Begin.READ, **values: Any) -> list[Row]:
         """Run one statement with these values and the parameters of every statement. `begin` is the kind of transaction
-        if a separate one is begun.
+        to begin if `using` is None.
         """
         return self.run(lambda target: target.run(builder, self.values(target, **values)), using=using, begin=begin)
 
     def join(self, using: object, enqueues: frozenset[Feature] | None = None) -> Target:
-        """Return the caller's transaction. Raises an error, while the transaction is still usable, if it belongs to
-        another database, if our tables are missing, or if (with `enqueues`) its role lacks a privilege.
+        """Return the caller's transaction. Raises an error if the transaction belongs to another database, if our
+        tables are missing, or if (with `enqueues`) the role lacks a privilege. The transaction remains usable after the
+        error.
         """
         dialect = None if self.engine is None else self.dialect
         target = target_of(using, schema=self.schema, dialect=dialect)
@@ -397,7 +401,7 @@ class Transactions:
         return self.dialect.cannot_write_now(error)
 
     def values(self, target: Target, **values: Any) -> dict[str, Any]:
-        """Return the parameters of every statement, with these added."""
+        """Return the parameters of every statement, with these values added."""
         clock = self.clock or target.dialect.clock
         return {"now": clock() if clock else None, **values}
 
@@ -415,10 +419,10 @@ class Transactions:
         return target.dialect.pack("queues", {"queue": sa.Text()}, [(one,) for one in queues])
 
     def wake(self, target: Target, queues: Iterable[str]) -> None:
-        """Have sleeping workers notified, after the commit, that tasks became claimable without an insert.
+        """Notify sleeping workers, after the commit, that tasks have become claimable without an insert.
 
-        Call this after the change. It does nothing for a database that cannot notify, because its workers watch the
-        file.
+        Call this after the change. The method does nothing for SQLite, which has no notifications: workers watch the
+        database file instead.
         """
         names = sorted(set(queues))
         if names and target.dialect.notifies:

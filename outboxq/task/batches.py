@@ -96,9 +96,7 @@ class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
 
     @property
     def target(self) -> object:
-        """The transaction in which the batch is written. Raises InvalidTarget before the block begins and after it has
-        ended.
-        """
+        """The transaction in which the batch is written. Raises InvalidTarget outside the `with` block."""
         if self._origin is None:
             raise InvalidTarget(f"the batch {_NOT_MADE}")
         if not self._is_open:
@@ -117,12 +115,12 @@ class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
 
         If no task follows, this method waits until the batch has ended, even if it is cancelled, and returns its
         BatchCounts. Raises TaskFailed as soon as the batch has to wait for a dead letter, and TaskCancelled if the task
-        will not follow because the batch is cancelled. Otherwise it behaves like `Handle.result`. In another process,
-        use ``outbox.result(batch.then_id)``.
+        will not follow because the batch is cancelled. Otherwise, this method behaves like `Handle.result`. In another
+        process, use ``outbox.result(batch.then_id)``.
 
         Raises WaitRefused in three cases: inside the `with` block; in the block's thread, while the block's transaction
         is open; and if the block raised an error, but its transaction was committed. With a timeout of 0, raises
-        TimeoutError before the commit.
+        TimeoutError until the transaction has been committed.
         """
         if self._is_open and timeout not in (0, timedelta(0)):
             raise WaitRefused(
@@ -434,7 +432,7 @@ class RunningBatch:
     # other handlers.
     @memoized_property
     def record(self) -> Batch:
-        """The batch's row. Raises BatchNotFound if it was pruned."""
+        """The batch's row. Raises BatchNotFound if the batch was pruned."""
         found: Batch = self.outbox.store.batches.get(self.id, using=self._within)
         return found
 
@@ -469,7 +467,7 @@ class RunningBatch:
 
     @property
     def _within(self) -> object:
-        """The handler's transaction; None if it does not have one."""
+        """The handler's transaction; None if the handler does not have one."""
         return None if self._context.inside is None else self._context
 
 

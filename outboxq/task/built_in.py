@@ -51,7 +51,8 @@ class Selection:
 
     action: BulkAction
     at: datetime
-    """The time at which a person was asked to confirm the action, as an aware datetime. It is shown to people."""
+    """The time at which a person was asked to confirm the action, as an aware datetime. This time is shown to people.
+    """
     snapshot: Snapshot | None = None
     """The snapshot in which the tasks were counted; None before the count. Tasks that failed or were enqueued after the
     snapshot are left alone, so that a run after a crash continues where the previous run stopped and never changes a
@@ -150,7 +151,7 @@ class Selection:
     ) -> int:
         """Run the action in transactions of 500 tasks each, and return the number of changed tasks. `stop` is called
         between transactions, and ends the run by returning True. `on_change` is called in each transaction with the
-        number of tasks that it changes.
+        number of tasks that the transaction changes.
         """
         given: dict[str, Any] = {"reason": reason, "snapshot": self.snapshot, "limit": limit}
         given |= {"stop": stop, "on_change": on_change, "on_progress": on_progress}
@@ -227,7 +228,7 @@ def bulk(ctx: TaskContext, selection: dict[str, str], reason: str, counted: int)
 
 
 def bulk_task(outbox: OutboxRef) -> Task[..., Any]:
-    """Return the bulk task for an outbox. It is not retried if a privilege is missing."""
+    """Return the bulk task for an outbox. The task is not retried if a privilege is missing."""
     options = TaskOptions(queue=BULK_QUEUE, lease=_LEASE)
     retry = RetryPolicy(retry=tenacity.retry_if_not_exception_type((ConfigurationError, InvalidArgument)))
     return ContextTask(bulk, name=BULK, options=options, retry=retry, outbox=outbox)

@@ -65,7 +65,7 @@ class Receivers:
         """Declare a function as a task for the messages from another program: ``@outbox.receive("billing.*", source=…)``.
 
         Workers receive the messages from a broker, and `receive_webhook` receives the messages from a `WebhookSource`.
-        Each message becomes exactly one task of this receiver, which is enqueued in the transaction that writes the
+        Each message becomes exactly one task of this receiver. The task is enqueued in the transaction that writes the
         message's row in the inbox; then the message is acknowledged. A message that arrives again is acknowledged and
         dropped. The function gets the payload as its only argument, as with `subscribe`. `ctx.headers` contains the
         event's headers and attributes: ``ce_id``, ``ce_source``, ``ce_type``. A message's `partitionkey` attribute
@@ -228,7 +228,7 @@ def _storable(text: str) -> str:
 
 
 def _unreadable_task(outbox: OutboxRef) -> Task[..., Any]:
-    """Return the task that keeps a message. It fails immediately; when it is redriven, it reads the message again."""
+    """Return the task that keeps a message. The task fails immediately; when redriven, it reads the message again."""
 
     def unreadable_message(ctx: TaskContext, source: str, reason: str, message: dict[str, Any]) -> None:
         tasks: TaskRegistry = ctx.outbox.tasks  # type: ignore[attr-defined]

@@ -158,7 +158,7 @@ class TaskRegistry:
         return [schedule for _, schedule in self._schedules.values()]
 
     def get(self, name: str) -> Task[..., Any]:
-        """Return the task with this name. Raises UnknownTask if this process has not declared it."""
+        """Return the task with this name. Raises UnknownTask if this process has not declared the task."""
         try:
             return self._tasks.get(name) or self.built_in[name]
         except KeyError:

@@ -32,7 +32,7 @@ log = logging.getLogger("outboxq.worker")
 PREFIX = RELAY_PREFIX
 _WAIT = tenacity.wait_random_exponential(multiplier=10, max=6 * 3600)
 RETRY = RetryPolicy(max_attempts=20, wait=_WAIT)
-"""The default retry policy for an event. Its attempts are spread over about a day, because an endpoint may be down
+"""The default retry policy for an event. The attempts are spread over about a day, because an endpoint may be down
 overnight.
 """
 _AGAIN = RetryPolicy(
@@ -92,10 +92,10 @@ class Relays(AwaitedResults):
 
         Args:
             topics: Exact topics, or patterns such as ``order.*``.
-            to: The destination: a `Webhook`, a `Transport`, or an object of your own with one of these methods.
-            name: The name of the relay. It is stored permanently.
-            queue: For `send`: the queue for its tasks, which can be limited and paused. None means a queue with the
-                task's name.
+            to: The destination: a `Webhook`, a `Transport`, or an object of your own with a `send` or `publish` method.
+            name: The name of the relay, which is stored permanently.
+            queue: For `send`: the queue for the relay's tasks. The queue can be limited and paused. None means a queue
+                with the task's name.
             retry: For `send`: the policy for sending an event again after a failure. None means 20 attempts in about a
                 day.
             on_dead_letter: For `send`: the effect on a partition key when one of its events becomes a dead letter. None
@@ -107,7 +107,7 @@ class Relays(AwaitedResults):
             on_refused: For a broker: the effect on a partition key when one of its events is refused. "hold": the key's
                 later events wait until the dead letter is redriven or discarded. "skip": the later events are
                 published.
-            timeout: For a broker: the time within which it has to confirm a batch, as a timedelta or seconds.
+            timeout: For a broker: the time within which the broker has to confirm a batch, as a timedelta or seconds.
 
         Raises ConfigurationError if the outbox has no `source`, the name is already taken, or an option does not apply
         to this kind of destination, and InvalidArgument for an option that is out of range.
@@ -206,7 +206,7 @@ def _declared(name: str, topics: str | Sequence[str], shards: int, on_refused: O
 
 
 def sync(store: Store, tasks: TaskRegistry, *, using: object = None) -> None:
-    """Store the relays and the subscriptions of these tasks, and delete subscriptions that they no longer declare.
+    """Store the relays and the subscriptions of these tasks, and delete subscriptions that the tasks no longer declare.
 
     The relays are stored first, because an emit writes messages as soon as there are subscriptions. Both transactions
     are retried, because the database may be busy or restarting when a process starts, and no request is waiting for the

@@ -55,8 +55,8 @@ class AwaitedResults(ABC):
         (`ChainHandle.task_ids`), before that task is enqueued. If an earlier task stops the chain, the wait ends
         immediately.
 
-        Raises TaskFailed for a dead letter, TaskCancelled for a task that was cancelled or discarded or that expired,
-        and the built-in TimeoutError, with the reason why the task has not ended, when the time is up. Raises
+        Raises TaskFailed for a dead letter, TaskCancelled for a task that was cancelled, was discarded or has expired,
+        and, when the time is up, the built-in TimeoutError, with the reason why the task has not ended. Raises
         TaskNotFound for a task that does not exist or has been pruned, PayloadError for a result that does not fit the
         annotation, and NotPermitted if the database role is not permitted to read results.
 
@@ -66,8 +66,8 @@ class AwaitedResults(ABC):
         return self.wait_for_result(task_id, timeout, None)
 
     def wait_for_result(self, task_id: UUID | str, timeout: timedelta | float | None, origin: Origin | None) -> Any:
-        """Return the result of a task that was enqueued at `origin`, which is None if the task's transaction has
-        already been committed.
+        """Return the result of a task. `origin` is where the task was enqueued; None if its transaction has already
+        been committed.
         """
         task_id = identifier(task_id)
         if is_batch(task_id):
@@ -185,7 +185,7 @@ def _has_event_loop() -> bool:
 
 
 def _seconds(timeout: timedelta | float | None) -> float | None:
-    """Return the timeout in seconds. Raises InvalidArgument if it is negative."""
+    """Return the timeout in seconds. Raises InvalidArgument if the timeout is negative."""
     if timeout is None:
         return None
     seconds = duration(timeout, "timeout").total_seconds()
@@ -206,7 +206,7 @@ _ENDS: Mapping[str | None, tuple[str, str]] = {
 
 
 def ended_otherwise(standing: Standing, *, before: str = "", after: str = "") -> TaskFailed | TaskCancelled:
-    """Return the error for a task that ended without completing. `before` and `after` surround its message."""
+    """Return the error for a task that ended without completing. `before` and `after` surround the error's message."""
     what, end = f"{before}task {standing.id} ({standing.task_name})", standing.end
     data = {} if end is None else end.event_data
     if standing.status is TaskStatus.FAILED:
@@ -242,8 +242,8 @@ def gone_no_further(batch: BatchStanding) -> TaskFailed | TaskCancelled:
 def not_come(store: Store, wait: Wait, *, explains: bool = False) -> str:
     """Return the reason why the batch has not enqueued the awaited task yet, as a clause.
 
-    With `explains`, the reason includes why the batch's first task is not running. Because callers may poll, the reason
-    for a large batch gives only the number of tasks.
+    With `explains`, the reason includes why the batch's first task is not running. For a large batch, the reason gives
+    only the number of unfinished tasks, because callers may poll.
     """
     assert wait.link is not None
     batch_id = wait.link.batch_id

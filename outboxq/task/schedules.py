@@ -90,12 +90,12 @@ class OutboxSchedules(Answering):
     ) -> Schedule:
         """Store a schedule, or change the existing schedule with this name and task. Return the stored schedule.
 
-        The options are the same as for `Outbox.periodic`; `task` may also be a task's name. The worker that runs the
-        task has to know it, but the worker that enqueues it does not. A paused schedule remains paused when it is
-        changed. If nothing changes, the schedule is left alone. Raises InvalidArgument if an option is out of range, if
-        the name belongs to a schedule for another task, or if the schedule is declared in code; InvalidCall or
-        PayloadError if the arguments do not fit the task; and UnknownTask. All of these errors are raised before
-        anything is written.
+        The options are the same as for `Outbox.periodic`; `task` may also be a task's name. The task must be registered
+        in the worker that runs it; it need not be registered in the worker that enqueues it. A paused schedule remains
+        paused when it is changed. If nothing changes, the schedule is left alone. Raises InvalidArgument if an option
+        is out of range, if the name belongs to a schedule for another task, or if the schedule is declared in code;
+        InvalidCall or PayloadError if the arguments do not fit the task; and UnknownTask. All of these errors are
+        raised before anything is written.
         """
         text = rule_of(rule, None if every is None else duration(every, "every"))
         schedule = schedule_for(self._outbox.task_of(task), name=name, rule=text, **options)
@@ -115,8 +115,8 @@ class OutboxSchedules(Answering):
             return self._outbox.store.schedules.resume(name, using=target)
 
     def trigger(self, name: str, *, by: str = "", using: object = CURRENT) -> Handle:
-        """Enqueue a task for the schedule now, in addition to its ticks, even if it is paused. `by` is the name of the
-        person who requested it.
+        """Enqueue a task for the schedule now, in addition to its ticks, even if the schedule is paused. `by` is the
+        name of the person who made the request.
 
         Raises ScheduleNotFound.
         """
@@ -173,7 +173,7 @@ class OutboxSchedules(Answering):
         """Return a rule's next ticks, in its time zone. The database is neither read nor written.
 
         `after` is an aware datetime; None means this machine's current time. The first interval of `every` starts at
-        that time. Raises InvalidArgument for anything that `put` would refuse.
+        `after`. Raises InvalidArgument for anything that `put` would refuse.
         """
         text = rule_of(rule, None if every is None else duration(every, "every"))
         positive(count, "count")
@@ -268,8 +268,8 @@ class PeriodicTasks(AwaitedResults):
     ) -> Callable[[T], T]:
         """Declare a schedule for a task: ``@outbox.periodic("30 2 * * *", tz="Europe/Berlin")`` above ``@outbox.task``.
 
-        A task may have several schedules, each with its own name. Workers write them to the database when they start,
-        and `outboxq upgrade APP` does the same.
+        A task may have several schedules, each with its own name. Workers write the schedules to the database when they
+        start, and `outboxq upgrade APP` does the same.
 
         Args:
             rule: A cron expression: minute, hour, day of the month, month and day of the week. An optional first field

@@ -101,8 +101,8 @@ class Task(Answering, Generic[P, R]):
         self.transactional: bool = transactional
         """True if the function runs in the transaction that also commits its completion."""
         self.timeout_action: TimeoutAction = timeout_action
-        """The action to take if the handler is still running after the timeout. It is not stored: the worker reads it
-        from its own code.
+        """The action to take if the handler is still running after the timeout. The action is not stored: the worker
+        reads it from its own code.
         """
         self.outbox: OutboxRef = outbox
         """The Outbox on which the task is declared."""
@@ -166,8 +166,8 @@ class Task(Answering, Generic[P, R]):
                 is returned. "skip": a handle without a task is returned. "replace": the task that has the key gets
                 these arguments and options if it is still Ready. "raise": DuplicateTask is raised.
             headers: Strings that are stored with the task, such as a request id. The handler finds them in
-                `ctx.headers`. Their total size is at most 8 KiB. A name has 1 to 100 characters, and must not begin
-                with `outboxq-`. Hooks can add more headers.
+                `ctx.headers`. Their total size is at most 8 KiB. A header's name has 1 to 100 characters, and must not
+                begin with `outboxq-`. Hooks can add more headers.
         """
         if target is None:
             raise no_target(self.outbox, self.name)
@@ -229,8 +229,8 @@ class Task(Answering, Generic[P, R]):
         """Enqueue a call to the function in the current transaction, with the declared options.
 
         The current transaction is known inside a transactional task of the same outbox, in Django, in Flask with
-        Flask-SQLAlchemy, and with `Outbox(session=…)`. Anywhere else, InvalidTarget is raised, so pass the transaction
-        to `using()`. Apart from that, raises the same exceptions as `BoundTask.enqueue`.
+        Flask-SQLAlchemy, and with `Outbox(session=…)`. Anywhere else, InvalidTarget is raised: pass the transaction to
+        `using()` instead. Apart from that, raises the same exceptions as `BoundTask.enqueue`.
         """
         return self.using().enqueue(*args, **kwargs)
 
@@ -248,7 +248,7 @@ class Task(Answering, Generic[P, R]):
 
 class ContextTask(Task[P, R]):
     """A task whose function takes the TaskContext. You pass a context in a direct call but not to `enqueue()`, because
-    the worker adds it.
+    the worker adds the context.
     """
 
     def __call__(self, ctx: TaskContext, /, *args: P.args, **kwargs: P.kwargs) -> R:  # type: ignore[override]
@@ -293,7 +293,9 @@ class TaskCall(Generic[R_co]):
             raise InvalidCall(f"'|' does not join task calls; write {CURES['a task call']['then']}")
 
     def as_new(self, task_id: UUID | None = None) -> NewTask:
-        """Return a new task for this call, with the headers that hooks add. If `task_id` is None, it gets a new id."""
+        """Return a new task for this call, with the headers that hooks add. If `task_id` is None, the task gets a new
+        id.
+        """
         task = replace(self.task, id=task_id or uuid7())
         if self.outbox.hooks is None:
             return task
@@ -480,7 +482,7 @@ class Origin:
 
     @property
     def is_open(self) -> bool:
-        """Return whether the transaction in which the task was written, or a later one on its connection, is open."""
+        """Return whether the transaction that wrote the task, or a later one on the same connection, is open."""
         return self._target is not None and has_transaction(self._target())
 
 
@@ -563,7 +565,7 @@ def _refuse_other_contexts(function: Callable[..., object], name: str, *, given:
 
 
 def subscriptions_of(task: Task[..., Any], subscribe: str | Sequence[str] | None) -> tuple[Subscription, ...]:
-    """Return the task's subscriptions to these topics. Raises ConfigurationError if it does not take a payload."""
+    """Return the task's subscriptions to these topics. Raises ConfigurationError unless the task takes a payload."""
     patterns = patterns_of(subscribe)
     if not patterns:
         return ()

@@ -25,7 +25,7 @@ class Wait:
     transaction: Origin | None = None
     """The transaction in which the task was enqueued; None if it has already been committed."""
     is_own: bool = False
-    """True if that transaction belongs to the waiting thread, which cannot commit it while it waits."""
+    """True if that transaction belongs to the waiting thread, which cannot commit the transaction while waiting."""
     standing: Standing | None = None
     """The task's standing at the last poll that found it. A final standing is not replaced."""
     link: BatchLink | None = field(init=False)
@@ -33,7 +33,7 @@ class Wait:
     batch: BatchStanding | None = None
     """The batch's standing at the last poll that found it."""
     is_ahead: bool = field(init=False)
-    """True while the batch is polled because the task is not enqueued yet."""
+    """True while the batch is polled instead of the task, which has not been enqueued yet."""
     error: BaseException | None = None
     """The error that ended the wait before the task ended."""
     trouble: Exception | None = None
@@ -88,8 +88,8 @@ class Wait:
         return self.done.is_set()
 
     def _may_close(self) -> bool:
-        """Return whether the transaction of the batch's `with` block, which sees its own rows, is open. If so, the
-        block may still close the batch.
+        """Return whether the transaction of the batch's `with` block is open. If so, the block may still close the
+        batch.
         """
         return self.transaction is not None and self.transaction.is_open
 
@@ -184,14 +184,14 @@ class Poller:
         self._clock = clock
         self._checked, self._unchecked = clock(), False
         self._to_check: list[Wait] = []
-        """The callers in the current round of checks whose tasks have not been checked yet."""
+        """The callers whose tasks have not been checked yet in the current round of checks."""
 
     def again(self, waits: Collection[Wait]) -> bool:
         """Check whether the tasks have ended, if anything has been committed since the last poll. Return whether one of
         them has ended.
 
-        From time to time, also check whether the other tasks still exist. A task that has not been found yet is looked
-        up in each poll until it is committed.
+        From time to time, also check whether tasks that were found earlier still exist. A task that has not been found
+        yet is looked up in each poll until it is committed.
         """
         if not waits or not self._may_find(waits):
             return False
@@ -202,7 +202,7 @@ class Poller:
         return self.at(others, everything=False) or found
 
     def _take_to_check(self, waits: Collection[Wait]) -> set[Wait]:
-        """Return the callers whose tasks are to be checked for existence now. Only some of the callers are returned,
+        """Return the callers whose tasks must now be checked for existence. Only some of the callers are returned,
         because each check reads a row.
         """
         if not self._is_to_be_checked:
@@ -221,11 +221,11 @@ class Poller:
         return (self._unchecked or bool(self._to_check)) and self._clock() >= self._checked + RECHECK
 
     def at(self, waits: Iterable[Wait], *, everything: bool) -> bool:
-        """Poll the tasks of these callers, and return whether one of them has ended. With `everything`, missing tasks
-        are noticed.
+        """Poll the tasks of these callers, and return whether one of them has ended. With `everything`, the poll also
+        notices missing tasks.
 
-        For a task that is not enqueued yet, the batch that it follows is polled. One statement polls all tasks, and
-        another polls all batches.
+        For a task that has not been enqueued yet, the batch that it follows is polled. One statement polls all tasks,
+        and another polls all batches.
         """
         waits = [wait for wait in waits if not wait.done.is_set()]  # a caller whose wait is over keeps its result
         has_ended = self._at_tasks([wait for wait in waits if not wait.is_ahead], everything=everything)
@@ -468,15 +468,17 @@ class ResultWaiter:
             return [wait for wait in new if wait in self._waits]
 
     def _known(self) -> list[Wait]:
-        """Return the callers whose tasks have been polled. They include the callers that were polled a moment ago,
-        because only one poll notices each commit.
+        """Return the callers whose tasks have been polled. The result includes the callers that were polled a moment
+        ago, because only one poll notices each commit.
         """
         with self._lock:
             return [wait for wait in self._waits if not wait.is_new]
 
 
 class WaiterOfProcess:
-    """This process's ResultWaiter for each store. A forked child gets its own, because threads do not survive a fork."""
+    """This process's ResultWaiter for each store. A forked child gets its own waiters, because threads do not survive a
+    fork.
+    """
 
     def __init__(self) -> None:
         self._waiters: dict[tuple[int, int], ResultWaiter] = {}

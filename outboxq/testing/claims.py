@@ -45,7 +45,7 @@ class Series:
     claimer: Claimer
     queues: Sequence[str] | None
     planted: datetime
-    """The time up to which ticks are planted. The series ends there."""
+    """The time up to which ticks are planted. The series ends at that time."""
     may_go_on: Callable[[], bool]
     """A function that returns whether the harness has nothing else to do before the next claim."""
     claim: Claim | None = None
@@ -65,7 +65,9 @@ class Series:
         return claim
 
     def finish(self, outcome: Outcome) -> frozenset[UUID]:
-        """End the claim as `Store.finish` does. If nothing has to happen in between, claim the next task as well."""
+        """End the claim as `Store.finish` does. If nothing has to happen before the next claim, claim the next task as
+        well.
+        """
         store = self.claimer.store
         if not (_ends_alone(outcome) and self.may_go_on()):
             return store.finish([outcome])

@@ -82,7 +82,7 @@ class Clock(Answering):
 
     def _move(self, moment: datetime, real: datetime) -> datetime:
         """Move the clock to `moment`. `real` is the real time for which `moment` was calculated. If this method read
-        the real time again, the clock would lag behind by the time that has passed since then.
+        the real time again, the clock would lag behind by the time between the two readings.
         """
         self._now, self._moved = moment, real
         self._later = [one for one in self._later if one > moment]

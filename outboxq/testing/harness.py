@@ -72,7 +72,7 @@ class Harness(Answering):
     savepoint in the test's transaction, and is undone when that transaction is rolled back. Without `using`, a Django
     outbox uses Django's connection, and any other outbox commits to its own database, as in production.
 
-    A harness reports only the tasks that were enqueued after it was entered. Use it in one thread only.
+    A harness reports only the tasks that were enqueued after the harness was entered. Use a harness in one thread only.
     """
 
     _noun = "the harness"
@@ -140,12 +140,12 @@ class Harness(Answering):
         """Return the tasks that were enqueued in this test and match the description, oldest first, whatever their
         current status.
 
-        `args` are the first arguments of the call. Pass the others by name, or in `kwargs={…}` if an option has the
-        same name. The options are `queue`, `priority`, `partition_key`, `concurrency_key`, `topic` (of the emitted
-        event that the task handles), `status` (the current status), and `delay` (a timedelta or seconds) or `at` (an
-        aware datetime) for the first due time, which may differ by up to a second. An option that is left out matches
-        any value. Values are compared in the form that the handler would receive, so `unittest.mock.ANY` and similar
-        objects work. Raises InvalidCall for arguments that the task does not accept.
+        `args` are the first arguments of the call. Pass the other arguments by name, or in `kwargs={…}` if an option
+        has the same name. The options are `queue`, `priority`, `partition_key`, `concurrency_key`, `topic` (of the
+        emitted event that the task handles), `status` (the current status), and `delay` (a timedelta or seconds) or
+        `at` (an aware datetime) for the first due time, which may differ by up to a second. An option that is left out
+        matches any value. Values are compared in the form that the handler would receive, so `unittest.mock.ANY` and
+        similar objects work. Raises InvalidCall for arguments that the task does not accept.
         """
         expected = self._expected(task, args, described)
         return [one for one in self._all() if not expected.misfits(one)]
@@ -173,7 +173,7 @@ class Harness(Answering):
     ) -> None:
         """Assert that no enqueued task matches the description; see `enqueued()` for how to describe a task. Without a
         description, assert that no task was enqueued. Raises UnknownTask for a name that is neither declared in this
-        process nor used by a subscription, because it may be misspelled.
+        process nor used by a subscription, because the name may be misspelled.
         """
         __tracebackhide__ = True
         expected = self._expected(task, args, described)
@@ -200,8 +200,8 @@ class Harness(Answering):
         too. Tasks run in this thread. If the test has a transaction, each task runs in a savepoint.
 
         A failed task is recorded as in production: its retry is scheduled, or it becomes a dead letter. Unless `raises`
-        is False, the error from its last attempt is raised after the last run. Errors from several tasks are raised in
-        an ExceptionGroup. Raises EndlessDrain after `max_runs` runs in a row without a schedule tick.
+        is False, the error from the task's last attempt is raised after the last run. Errors from several tasks are
+        raised in an ExceptionGroup. Raises EndlessDrain after `max_runs` runs in a row without a schedule tick.
         """
         __tracebackhide__ = True
         if not self._is_running:
@@ -234,8 +234,8 @@ class Harness(Answering):
     def advance(
         self, by: timedelta | float, *, queues: Sequence[str] | None = None, raises: bool = True
     ) -> list[TaskRun]:
-        """Move the clock forward by a timedelta or a number of seconds, and run the tasks that become due by then: ticks, delayed
-        tasks and retries.
+        """Move the clock forward by a timedelta or a number of seconds, and run the tasks that become due in that
+        period: ticks, delayed tasks and retries.
 
         The clock stops at each tick and each due time along the way, so that each tick runs at its own time. (After
         `clock.advance()`, `drain()` would find that ticks were missed, and `catch_up` would decide which of them run.)
@@ -285,10 +285,10 @@ class Harness(Answering):
     def steps(self, results: Mapping[str, Any]) -> Iterator[None]:
         """Set the results of steps by name until the end of the block. These steps' functions are not called.
 
-        Each of these steps returns the given value, converted to JSON and back, and is not stored. If the name is that
-        of a sleep, the sleep ends immediately. If a task with steps completes in the block, but one of the names does
-        not belong to any step, the block ends with an AssertionError. The name may be mistyped, in which case the
-        step's function was called.
+        Each of these steps returns the given value, converted to JSON and back, and is not stored. If a name is that of
+        a sleep, the sleep ends immediately. If a task with steps completes in the block, but one of the names does not
+        belong to any step, the block ends with an AssertionError. If the name is mistyped, the step has called its
+        function instead of returning the given result.
         """
         __tracebackhide__ = True
         given = GivenSteps(results={**self._steps.results, **results}, within=self._steps)
@@ -417,7 +417,7 @@ class Harness(Answering):
     def _look_ahead(self, planted: datetime, until: datetime, queues: Sequence[str] | None) -> tuple[datetime, Look]:
         """Plant the ticks of the next hour (but none after `until`), and the ticks of schedules that a handler has
         changed in the meantime. Return the time up to which ticks are planted, whether a task is due now, and when the
-        next one is due.
+        next task is due.
         """
         now = self.clock()
         end = planted if planted > now else min(now + _AHEAD, until)

@@ -49,8 +49,8 @@ class TaskRun:
     """The arguments as the handler received them, or as JSON if they could not be read."""
     attempt: int
     outcome: EventType | None
-    """COMPLETED, RETRY_SCHEDULED, FAILED, SNOOZED, CANCELLED or RELEASED; None if the lease was lost, so no outcome was
-    recorded.
+    """COMPLETED, RETRY_SCHEDULED, FAILED, SNOOZED, CANCELLED or RELEASED; None if no outcome was recorded because the
+    lease was lost.
     """
     result: Any = None
     """The returned value as it was stored, after conversion to JSON."""
@@ -97,7 +97,7 @@ class OutcomeDiscarded(AssertionError):
 
 
 class InlineRunner:
-    """A worker without threads that runs one claim. The code that runs the handler uses it as its `Outcomes`."""
+    """A worker without threads that runs one claim. It serves as the `Outcomes` of the code that runs the handler."""
 
     def __init__(
         self,
@@ -313,7 +313,7 @@ class GivenSteps:
 
     def ensure_used(self, names: Collection[str]) -> None:
         """Raise AssertionError if a task with steps has completed, but one of these names does not belong to any step.
-        The name may be mistyped, in which case the step's function was called.
+        If the name is mistyped, the step has called its function instead of returning the given result.
         """
         __tracebackhide__ = True
         unused = sorted(set(names) - self._used)

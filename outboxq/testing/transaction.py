@@ -97,7 +97,7 @@ class TestTransaction:
         return self.transaction()
 
     def series(self) -> AbstractContextManager[None]:
-        """Make the savepoints of the handlers that run in the block cheaper, if the transaction supports this."""
+        """Make savepoints cheaper for the handlers that run in the block, if the transaction supports this."""
         return nullcontext()
 
     def check(self) -> None:
@@ -204,8 +204,8 @@ class SqlalchemyTransaction(TestTransaction):
 
 
 class DjangoTransaction(TestTransaction):
-    """A transaction on a Django connection. In a TestCase it belongs to the test. In a TransactionTestCase it belongs
-    to the application, and a transaction is not always open.
+    """A transaction on a Django connection. In a TestCase, the transaction belongs to the test. In a
+    TransactionTestCase, it belongs to the application, and a transaction is not always open.
     """
 
     def __init__(self, alias: str, schema: str | None) -> None:
@@ -284,7 +284,7 @@ class ObservingStore(Store):
 
 class TransactionBoundStore(ObservingStore):
     """A store whose methods, if called without ``using=``, run in a savepoint in the test's transaction and are rolled
-    back with it.
+    back with that transaction.
     """
 
     def __init__(self, within: TestTransaction, *, schema: str | None, clock: Clock) -> None:

@@ -93,10 +93,11 @@ _TEST = re.compile(r"(?<![a-z])tests?(?![a-z])", re.IGNORECASE)
 
 def refuse_own_database(outbox: Outbox, *, flask: Any = None, allowed: str = "") -> None:
     """Raise ConfigurationError if this outbox's database does not look like a test database. Django's databases are not
-    checked, because its test runner creates them.
+    checked, because Django's test runner creates them.
 
-    A test database is in memory or in the directory for temporary files, or its name contains the word `test` or
-    matches `allowed`, the name of a database or of a SQLite file, in which ``*`` matches any text.
+    A database is a test database in three cases: it is in memory or in the directory for temporary files; its name
+    contains the word `test`; or its name matches `allowed`, which is the name of a database or of a SQLite file. In
+    `allowed`, ``*`` matches any text.
     """
     if hasattr(outbox.integration, "alias"):
         return

@@ -53,8 +53,8 @@ class Grant:
 class Access:
     """Identifies the viewer who sends a request.
 
-    Without `token`, `authorize` and `trust_header`, only programs on this machine may see the dashboard. Each of those
-    programs decides who else can see the dashboard through it.
+    If none of `token`, `authorize` and `trust_header` is given, only programs on this machine may see the dashboard.
+    Each of those programs decides who else can see the dashboard through it.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class Sessions:
 
     A cookie contains a random number and an expiry time, signed with a key that is derived from the token. Every
     process with the same token therefore accepts the cookie, and no process accepts it after the token has been
-    changed. Logging out deletes the cookie in the browser, and only this process remembers that the session has ended.
+    changed. Logging out deletes the cookie in the browser, but only this process remembers that the session has ended.
     """
 
     def __init__(self, token: str) -> None:
@@ -256,7 +256,7 @@ class TooManyTries(Exception):
 EACH: Final = 5
 """The maximum number of wrong tokens per minute from one address, or from one IPv6 network."""
 ALL: Final = 50
-"""The maximum number of wrong tokens per minute from all addresses together. It also limits memory use."""
+"""The maximum number of wrong tokens per minute from all addresses together. This limit also bounds memory use."""
 PERIOD: Final = 60.0
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 SIBLINGS: Final = "outboxq.siblings"
 """The key in the WSGI environment for the dashboards in the same application: the name and the address of each, and
-whether it is the current one. A request header cannot set it.
+whether it is the current one. A request header cannot set this key.
 """
 LOG_OUT: Final = "log_out"
 """The name of the route that logs a person out."""
@@ -87,7 +87,7 @@ class Answers:
         return Visit(request=request, grant=grant, browser=browser, comforts=comforts, asked=asked)
 
     def data(self, visit: Visit, route: Route) -> Response:
-        """Return the JSON for a page, or status 304 if the program already has it."""
+        """Return the JSON for a page, or status 304 if the client already has the current version."""
         viewer = visit.grant.viewer
         shown = ("api", route.name, visit.request.full_path, visit.request.root_path, viewer)
 
@@ -435,6 +435,8 @@ def _problem(status: int, sentence: str, headers: Mapping[str, str] | None = Non
 
 
 def _takes_no_writes(error: DBAPIError) -> bool:
-    """Return whether a standby server refused a write. It reports "not supported" when a writing transaction begins."""
+    """Return whether a standby server refused a write. Such a server reports "not supported" when a writing transaction
+    begins.
+    """
     state = getattr(error.orig, "sqlstate", None)
     return state == "25006" or (state == "0A000" and (error.statement or "").startswith("BEGIN"))

@@ -94,7 +94,7 @@ class Schedules:
         self, name: str, *, on_change: OnChange | None = None, using: object = None, **values: Unpack[Edited]
     ) -> Schedule:
         """Change some values of a schedule that was stored at run time, and return it. `on_change` is called in the
-        transaction if a value differs. In all other respects, `edit` works like `put`. Raises ScheduleNotFound and
+        transaction if a value changes. In all other respects, `edit` works like `put`. Raises ScheduleNotFound and
         InvalidArgument.
         """
 
@@ -184,8 +184,8 @@ class Schedules:
         return self._run(work, using)
 
     def resume(self, name: str, *, on_change: OnChange | None = None, using: object = None) -> Schedule:
-        """End the pause, and return the schedule. The catch-up policy decides what happens to the ticks missed during
-        the pause. `on_change` is called in the transaction if the schedule was paused. Raises ScheduleNotFound.
+        """End a schedule's pause, and return the schedule. The catch-up policy decides what happens to the ticks missed
+        during the pause. `on_change` is called in the transaction if the schedule was paused. Raises ScheduleNotFound.
         """
 
         def work(target: Target) -> Schedule:
@@ -211,10 +211,11 @@ class Schedules:
         self._run(work, using, committed=lambda target, _: not self._lock(target, [name]))
 
     def trigger(self, name: str, *, by: str = "", using: object = None) -> Handle:
-        """Enqueue one task of the schedule now, in addition to its ticks, even if it is paused. `by` is the name of the
-        person who triggers it.
+        """Enqueue one task of the schedule now, in addition to its ticks, even if the schedule is paused. `by` is the
+        name of the person who triggers the schedule.
 
-        With an overlap other than `allow`, the task waits for a running tick. Raises ScheduleNotFound.
+        With an overlap other than `allow`, the task waits until a running tick's task has ended. Raises
+        ScheduleNotFound.
         """
         storable(by, "by")
 
@@ -298,7 +299,7 @@ class Schedules:
         self, schedules: Iterable[Schedule], number: int = 1, *, now: datetime | None = None, using: object = None
     ) -> dict[str, builtins.list[datetime]]:
         """Return up to `number` future ticks for each of these schedules, keyed by name. A paused schedule does not
-        have any.
+        have future ticks.
 
         Ticks whose tasks already ran while the clock was running fast are left out. A caller that knows the database's
         time passes it as `now`, which saves a statement.
@@ -332,10 +333,10 @@ class Schedules:
 
     def plant(self, *, horizon: timedelta = HORIZON, stop: Callable[[], bool] = lambda: False) -> int:
         """Plant the ticks of all schedules up to `horizon` from now, and return the number of tasks. Any number of
-        workers may call it.
+        workers may call this method at the same time.
 
         Each page of schedules is a separate transaction. Schedules that another planter has locked are skipped. A
-        schedule that cannot be planted is logged and does not stop the others. `stop` is called before each page.
+        schedule that cannot be planted is logged, and the others are still planted. `stop` is called before each page.
         """
         number, after = 0, ""
         # If no schedule is due, no rows are locked, and on SQLite the call does not wait for the writer.
@@ -357,7 +358,7 @@ class Schedules:
         return number
 
     def has_ticks_to_plant(self, *, horizon: timedelta = HORIZON, using: object = None) -> bool:
-        """Return whether `plant` with this horizon would find a schedule. This does not take a lock."""
+        """Return whether `plant` with this horizon would find a schedule to plant. This does not take a lock."""
 
         def work(target: Target) -> bool:
             values = self._store.values(target, until=self._now(target) + horizon)
@@ -433,7 +434,7 @@ class Schedules:
     def _plant_now(
         self, target: Target, schedule: Schedule, now: datetime, horizon: timedelta | None = None
     ) -> Schedule:
-        """Plant one locked schedule in the same transaction, and return its new state."""
+        """Plant one locked schedule in the transaction that holds the lock, and return its new state."""
         horizon = self.horizon if horizon is None else horizon
         if schedule.paused_at is not None:
             return schedule

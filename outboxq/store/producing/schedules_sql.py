@@ -183,7 +183,7 @@ def record_skipped(g: Grammar) -> Transition:
 
 
 def undue(g: Grammar) -> sa.Select[Any]:
-    """Select the ticks of a schedule after :moment whose tasks have never started, with their outbox entries.
+    """Select a schedule's ticks after :moment whose tasks have never started, with their outbox entries.
 
     The ticks include those after :earliest whose tasks are due after :moment.
     """
@@ -239,13 +239,13 @@ def cancel_ticks(g: Grammar) -> Transition:
 
 
 def planted(_: Grammar) -> sa.Select[Any]:
-    """Select the ticks of a schedule from :first to :last that became tasks."""
+    """Select a schedule's ticks from :first to :last that became tasks."""
     return sa.select(_tick.tick).where(_tick.schedule == _name, _tick.tick >= _first, _tick.tick <= _last)
 
 
 def to_come(g: Grammar) -> sa.Select[Any]:
-    """Select the ticks after :moment that have tasks, for the schedules with the given `names`, and whether the tasks
-    are unstarted.
+    """Select the ticks after :moment that have tasks, for the schedules with the given `names`. Each row says whether
+    the task is unstarted.
 
     Of the ticks with unstarted tasks, only the next :limit for each schedule are selected.
     """
@@ -265,7 +265,7 @@ def to_come(g: Grammar) -> sa.Select[Any]:
 
 
 def ticks(_: Grammar) -> sa.Select[Any]:
-    """Select up to :limit ticks of a schedule that became tasks, newest first."""
+    """Select up to :limit of a schedule's ticks that became tasks, newest first."""
     # This is not a join, which might read all tasks.
     status = sa.select(_execution.status).where(_execution.id == _tick.task_execution_id).scalar_subquery()
     columns = (_tick.schedule, _tick.tick, _tick.task_execution_id.label("task_id"), status.label("status"))

@@ -124,15 +124,15 @@ def cancel_all(
     the number of tasks cancelled.
 
     If `status` is READY or RUNNING, only tasks with that status are cancelled. Without filters, all tasks are
-    cancelled. A running task is asked to stop or, with `force`, Cancelled immediately, as in `cancel`. A task that has
-    already been asked to stop is not counted again.
+    cancelled. A running task is asked to stop; with `force`, it becomes Cancelled immediately. See `cancel`. A task
+    that has already been asked to stop is not counted again.
 
     With the `snapshot` of a count, tasks that have since been enqueued or redriven, or have entered the requested
-    status, are left alone. Without `snapshot`, one is taken at the beginning. Each batch of 500 tasks is a separate
-    transaction (with `using`, all batches are part of the caller's transaction). Tasks that another session changes in
-    the meantime are not counted. `on_progress` is called after each batch with the number of tasks changed so far,
-    `stop` is called before each batch, and `on_change` in each transaction with the number of tasks that it changes.
-    Raises InvalidArgument.
+    status, are left alone. Without `snapshot`, a new snapshot is taken at the beginning. Each batch of 500 tasks is a
+    separate transaction (with `using`, all batches are part of the caller's transaction). Tasks that another session
+    changes in the meantime are not counted. `on_progress` is called after each batch with the number of tasks changed
+    so far, `stop` before each batch, and `on_change` in each transaction with the number of tasks that the transaction
+    changes. Raises InvalidArgument.
     """
     of = status_of(status)
     statuses = _statuses(of)
@@ -278,7 +278,7 @@ def look_up(
 
 
 def bound_to(snapshot: Snapshot, status: TaskStatus | None) -> dict[str, Any]:
-    """Return the parameters that exclude tasks after the snapshot."""
+    """Return the parameters that exclude tasks outside the snapshot."""
     return {
         **snapshot.values,
         "only_ready": status is TaskStatus.READY,

@@ -27,8 +27,8 @@ _FEWEST = 3
 _SHARE = 0.9
 """A version is blamed only if it produced at least this share of the dead letters."""
 _BEFORE = timedelta(hours=1)
-"""A worker still counts if it was last seen no more than this long before the first failure, because a rollout may have
-replaced it.
+"""A worker is still considered if it was last seen within this time before the first failure, because a rollout may
+have replaced the worker.
 """
 _NAMED = 3
 """Maximum number of other versions that the sentence from `blame` names."""
@@ -39,7 +39,7 @@ class DeadLetterGroup:
     """Similar dead letters, with the same task, the same exception, and the same message except for varying parts."""
 
     id: str
-    """A string of 16 hexadecimal digits, which depend on the task, the exception and the message."""
+    """A string of 16 hexadecimal digits, derived from the task, the exception and the message."""
     task_name: str
     exception: str | None
     message: str
@@ -92,8 +92,8 @@ class FailuresOfVersion:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AtWork:
-    """An application version that has workers, with the tasks that they know, and the time at which one of these
-    workers was last seen.
+    """An application version that has workers, the names of the tasks that these workers know, and the time at which
+    one of these workers was last seen.
     """
 
     version: str
@@ -103,7 +103,7 @@ class AtWork:
 
 def grouped(rows: Iterable[Row], at_work: Iterable[AtWork] = ()) -> list[DeadLetterGroup]:
     """Return the groups of these rows, the largest group first. The rows must be sorted newest first. Grouping 10,000
-    errors takes about 25 ms. Merging equal errors in the database would take just as long. `at_work` contains the
+    errors takes about 25 ms. Having the database merge equal errors first would not be faster. `at_work` contains the
     workers' versions.
     """
     found: dict[str, list[Row]] = {}

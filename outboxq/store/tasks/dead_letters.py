@@ -81,7 +81,7 @@ class DeadLetter:
     attempt: int
     recovery_attempts: int
     holds_key: bool
-    """True if other tasks with its key wait until it is redriven or discarded."""
+    """True if other tasks with the same key wait until this dead letter is redriven or discarded."""
 
     @property
     def place(self) -> tuple[datetime, UUID]:
@@ -108,7 +108,7 @@ class Wanted(TypedDict, total=False):
 
 
 class DeadLetters(Answering):
-    """The dead letters: pages of them for people, and changes to all that match."""
+    """The dead letters: pages for people to read, and changes to all matching dead letters."""
 
     _noun = "outbox.store.dead_letters"
 
@@ -187,7 +187,7 @@ class DeadLetters(Answering):
         return self._store.run(read, using=using, begin=Begin.READ)
 
     def blamed_versions(self, *, using: object = None) -> Mapping[str, frozenset[str]]:
-        """Return the application versions that are blamed for dead letters of the last hour, each with the queues of
+        """Return the application versions that are blamed for dead letters from the last hour, each with the queues of
         these dead letters. A version is blamed if it produced nearly all dead letters of a group while workers of
         another version knew the task too.
         """
@@ -285,10 +285,10 @@ class DeadLetters(Answering):
         Dead letters that `redrive` refuses are skipped: those whose idempotency key now belongs to another task, and
         those whose previous task in the chain was deleted. A warning states how many were skipped. With the `snapshot`
         of a count, tasks that have failed since then, even if not for the first time, are left alone. Without
-        `snapshot`, one is taken at the beginning. Each batch of 500 dead letters is a separate transaction (with
-        `using`, all batches belong to the caller's transaction). Dead letters that another session changes in the
+        `snapshot`, a new snapshot is taken at the beginning. Each batch of 500 dead letters is a separate transaction
+        (with `using`, all batches belong to the caller's transaction). Dead letters that another session changes in the
         meantime are not counted. `on_progress` is called after each batch with the number of tasks changed so far,
-        `stop` is called before each batch, and `on_change` in each transaction with the number of tasks that it
+        `stop` before each batch, and `on_change` in each transaction with the number of tasks that the transaction
         changes.
         """
         change = partial(self._change_all, EventType.REQUEUED, 1, reason, snapshot=snapshot, limit=limit)
@@ -367,8 +367,8 @@ class DeadLetters(Answering):
         return moved
 
     def _refused(self, ids: Collection[UUID], left_out: dict[UUID, OutboxqError], target: Target) -> Collection[UUID]:
-        """Return which of these dead letters cannot be redriven, and record why. The others get their idempotency keys
-        back.
+        """Return which of these dead letters cannot be redriven, and record why. The other dead letters get their
+        idempotency keys back.
         """
         refused: dict[UUID, OutboxqError] = dict(futile_redrives(target, ids))
         if free := set(ids) - refused.keys():
@@ -412,8 +412,8 @@ def groups_in(target: Target, *, limit: int, most: int, **wanted: Unpack[Wanted]
 def newest_groups(
     target: Target, queues: Iterable[str | None], *, limit: int, most: int, since: datetime
 ) -> list[DeadLetterGroup]:
-    """Return up to `limit` groups of the newest `most` dead letters that failed in these queues since a given time,
-    largest group first. The queue None stands for all queues.
+    """Return up to `limit` groups of the newest `most` dead letters that have failed in these queues since a given
+    time, largest group first. The queue None stands for all queues.
     """
     newest = _from_the_newest(most)
     found = (target.run(newest_with_versions, _filters({"queue": queue, "since": since}) | newest) for queue in queues)
@@ -472,8 +472,8 @@ def oldest(g: Grammar) -> sa.Select[Any]:
     """Select the next matching dead letters after (:after_failed_at, :after_id) in the snapshot :head, :open, oldest
     first.
 
-    This statement does not lock them. The lock on the execution protects the change, and is taken before the lock on
-    the dead letter.
+    This statement does not lock the dead letters. The lock on the execution protects the change, and is taken before
+    the lock on the dead letter.
     """
     return (
         sa.select(_dead_letter.task_execution_id.label("id"), _dead_letter.failed_at)

@@ -11,12 +11,12 @@ to a reader's position is complete if one of these conditions is met:
   mark was drawn before the mark was made. Every number is drawn after its transaction has received an id, because the
   transaction has either written an entry, lease, task or key before the event, or has requested an id. So the ids of
   all those transactions are below the mark. When no open transaction has an id below the mark, all of those
-  transactions have ended. Each of them has either made its events visible, or was rolled back and left permanent gaps.
+  transactions have ended. Each of them either made its events visible, or was rolled back and left permanent gaps.
 
 A reader keeps a mark until the mark has passed, and then makes the next one. So it can continue as soon as the
 transactions that were open at the mark have ended, and each read returns at most `limit` events. A gap delays the
 reader only while an open transaction might fill the gap. A long transaction without events delays the reader only at
-gaps that rolled-back transactions have left. Numbers put the events of a task in the order in which they happened.
+gaps that rolled-back transactions have left. The events of a task are numbered in the order in which they happened.
 Transaction ids do not reflect that order, because a transaction that began before the task was committed may cancel the
 task.
 
@@ -33,7 +33,7 @@ id, up to the next id to be assigned, belong to open transactions too. An id bey
 the events in a restored dump belong to every snapshot.
 
 A transaction with an id cannot see ids above its own. So a snapshot that it takes misses the open transactions with
-higher ids, and once these transactions are committed, their tasks count as seen.
+higher ids, and once these transactions are committed, their tasks are treated as part of the snapshot.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ class TailCursor:
     """The position of a reader in the event log. Store `str(cursor)`; `TailCursor.parse()` reads it.
 
     The default is the position before the first event. A cursor is valid only in its own database, not in a restored
-    dump, which has other sequence numbers and transaction ids.
+    dump, which has different sequence numbers and transaction ids.
     """
 
     sequence_num: int = 0
     """Sequence number of the last event that was returned."""
     settled: int = 0
-    """Sequence number up to which no transaction is open. A missing number below this one will never appear."""
+    """Sequence number up to which all transactions have ended. A missing number below this one will never appear."""
     mark_xact: int = 0
     """Transaction id. When all transactions with smaller ids have ended, the log up to `mark_sequence` is settled. 0
     means that no mark is needed.
@@ -113,9 +113,9 @@ class EventLog(Answering):
         transaction that uses the events, so that each event is used exactly once. This method does not take `using`,
         because only a transaction that has just begun can see which numbers are settled.
 
-        Events that retention deletes before they are read are missed. A crash of the database server may undo claims of
-        the last half second (but no other events) after they were read, and reuse their numbers. Raises InvalidArgument
-        for a limit below 1.
+        A reader misses events that retention deletes before they are read. A crash of the database server may undo
+        claims of the last half second (but no other events) after they were read; later events may then reuse their
+        numbers. Raises InvalidArgument for a limit below 1.
         """
         positive(limit)
         if not isinstance(cursor, TailCursor | None):
@@ -147,8 +147,8 @@ class EventLog(Answering):
 
     def tail_since(self, when: datetime) -> TailCursor:
         """Return a cursor positioned before the first event at or after this aware datetime. The cursor may be a little
-        too early, because the order of numbers may differ from the order of times by up to two minutes. So check the
-        `created_at` of the first events. The call looks up thirty rows.
+        too early, because the order of numbers may differ from the order of times by up to two minutes. Skip the first
+        events if their `created_at` is before `when`. The call looks up thirty rows.
         """
         aware(when, "when")
         try:
@@ -173,7 +173,7 @@ class EventLog(Answering):
         """Return the state of the task at `when` (aware), including events at exactly that time; None if the task did
         not exist yet.
 
-        The state is derived from the events, which are kept as long as the task. Raises TaskNotFound.
+        The state is derived from the events, which are kept for as long as the task. Raises TaskNotFound.
         """
         aware(when, "when")
         events = takewhile(lambda event: event.created_at <= when, events_of(self._store, task_id, using))
@@ -338,7 +338,7 @@ def first_of_newest(_: Grammar) -> sa.Select[Any]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Snapshot:
-    """The events that had been committed at a given time. `str(snapshot)` can be stored; `Snapshot.parse()` reads it.
+    """The events that had been committed by a given time. `str(snapshot)` can be stored; `Snapshot.parse()` reads it.
 
     A bulk change with the snapshot of a count changes only counted tasks, whatever the producers' clocks show and
     however late a transaction commits. A snapshot is valid only in its own database.
@@ -347,9 +347,9 @@ class Snapshot:
     head: int
     """Sequence number of the newest event that was committed."""
     open: frozenset[int] = frozenset()
-    """Ids of the transactions below `begun` that were open; empty on SQLite."""
+    """Ids below `begun` whose transactions were open; empty on SQLite."""
     begun: range = range(0)
-    """The range of the newest ids, above the ids of all transactions that had ended."""
+    """The ids above the highest one whose transaction had ended, and below the next id to be assigned."""
 
     @classmethod
     def take(cls, target: Target) -> Self:
@@ -390,7 +390,7 @@ class Count:
     at_least: bool = False
     """True if there may be more than `number`, because the count stopped early."""
     snapshot: Snapshot | None = field(default=None, compare=False)
-    """The snapshot at which the tasks were counted, to be passed as `snapshot=` to the change that follows; None if no
+    """The snapshot in which the tasks were counted, to be passed as `snapshot=` to the change that follows; None if no
     change can follow.
     """
 

@@ -1,8 +1,8 @@
 """Write tasks with idempotency keys, take over keys, and return keys to redriven tasks.
 
 Locks are taken in a fixed order: keys by scope and key, then outbox entries, then executions. A key's row is locked
-before the key or its task changes, and keys are inserted and locked in a fixed order. So two batches cannot wait for
-each other, and a key is not taken over while its task is being redriven.
+before the key or its task changes, and keys are inserted and locked in a fixed order. So two transactions cannot wait
+for each other, and a key is not taken over while its task is being redriven.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _NIL = UUID(int=0)
 _SKIPPED = Handle(id=_NIL, created=False)
 
 _LOOKS = 10
-"""The maximum number of attempts to replace a task that is Ready when it is read, but no longer Ready when it is
-replaced. After that number of attempts, it is not replaced.
+"""The maximum number of attempts to replace a task that is Ready when it is read, but no longer Ready when it is about
+to be replaced. After that number of attempts, the task is not replaced.
 """
 
 Key = tuple[str, str | None]
@@ -98,7 +98,7 @@ def foreseen(store: Transactions, target: Target, task: NewTask) -> Handle:
 def _round(
     store: Transactions, target: Target, tasks: Sequence[NewTask], handles: dict[UUID, Handle], *, may_replace: bool
 ) -> list[NewTask]:
-    """Add the handles of the tasks that are settled. Returns the tasks that must be read again."""
+    """Add the handles of the tasks whose outcome is known. Returns the other tasks, which must be read again."""
     values = store.values(target)
     created = _ids(target.run(insert_keyed, values, [keyed_row(task) for task in tasks]))
     handles |= {task_id: Handle(id=task_id) for task_id in created}
@@ -210,7 +210,7 @@ def regain_keys(
 
 
 def _requests(target: Target, task_id: UUID) -> set[str]:
-    """Return the ids of the new tasks that replaced this one."""
+    """Return the ids of the new tasks that replaced this task."""
     history = target.run(tasks.select_history, {"task_id": task_id})
     events = [json.loads(event["event_data"]) for event in history if event["event_type"] == EventType.REPLACED]
     return {str(UUID(data["request"])) for data in events}
@@ -277,7 +277,7 @@ KEYED: Columns = {
 CONTENDED: Columns = {**KEYED, "holder": sa.Uuid()}
 """A new task, and the task that holds its key."""
 TAKING: Columns = {**CONTENDED, "lost_key": sa.Text()}
-"""A contended task, and the key that its holder, a dead letter, loses and must acquire again before it is redriven."""
+"""A contended task, and the key that a dead letter loses to it and must acquire again before a redrive."""
 _FIXED = {"id", "pipeline_execution_id", "task_name", "expires_at"}
 _OVERWRITTEN = [name for name in task_rows.NEW_TASK if name in task_executions.c and name not in _FIXED]
 """The columns of a task that its replacement overwrites with the given values."""
@@ -361,8 +361,8 @@ def take_over_keys(g: Grammar) -> Transition:
     """Write new tasks for keys that are free again. Returns the ids of the tasks whose keys were unchanged since
     `key_holders`.
 
-    The previous task of a key may have been redriven since then. Such a redrive is visible, because it locks the key
-    first.
+    The previous task of a key may have been redriven since `key_holders` ran. Such a redrive is visible, because it
+    locks the key first.
     """
 
     def alive(r: Relations) -> Statement:
@@ -492,8 +492,8 @@ def lost_keys(g: Grammar) -> Transition:
 
 
 def take_back_keys(g: Grammar) -> Transition:
-    """Return locked keys to the tasks that had lost them. A Failed task that has such a key is recorded as having lost
-    it.
+    """Return locked keys to the tasks that had lost them. If a Failed task has such a key, its dead letter records the
+    loss of the key.
     """
 
     def key(r: Relations) -> Statement:

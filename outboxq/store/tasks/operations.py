@@ -52,11 +52,11 @@ def schedule_retry(
     take_key_back: bool = False,
     using: object = None,
 ) -> None:
-    """Schedule another attempt at `retry_at` (aware) with the number `new_attempt`, and write `task_retry_scheduled`
-    with both. This is allowed for Ready tasks (the outbox entry moves), for Running tasks (the worker is fenced, and
-    gets LeaseLost), and for Failed tasks, which need their idempotency key as in `redrive`. Raises TaskNotFound;
-    InvalidTransition for Completed and Cancelled tasks; DuplicateTask; InvalidArgument for a naive time or an attempt
-    below 1.
+    """Schedule another attempt at `retry_at` (aware) with the number `new_attempt`, and write a `task_retry_scheduled`
+    event with that time and number. This is allowed for Ready tasks (the outbox entry moves), for Running tasks (the
+    worker is fenced, and gets LeaseLost), and for Failed tasks, which need their idempotency key as in `redrive`.
+    Raises TaskNotFound; InvalidTransition for Completed and Cancelled tasks; DuplicateTask; InvalidArgument for a naive
+    time or an attempt below 1.
     """
     _check_moment(retry_at, "retry_at")
     if type(new_attempt) is not int or not 1 <= new_attempt <= MAX_ATTEMPT:
@@ -76,7 +76,7 @@ def reschedule(
 ) -> None:
     """Make a waiting task due at `at` (aware), or run a dead letter again at that time, from its first attempt.
 
-    A waiting task keeps its attempt, its priority and its position among the tasks with its key. `take_key_back`
+    A waiting task keeps its attempt, its priority and its position among the tasks with the same key. `take_key_back`
     applies to a dead letter, as in `redrive`. A running task stays with its worker. Raises TaskNotFound;
     InvalidTransition unless the task is Ready or Failed; DuplicateTask; InvalidArgument for a naive time.
     """
@@ -99,10 +99,10 @@ def cancel(
 ) -> TaskStatus:
     """Cancel the task, and return its new status.
 
-    A waiting task is Cancelled immediately. A running task is asked to stop: its worker reads the request at its next
-    heartbeat, and the task stays Running until the worker responds. With `force`, the task is Cancelled immediately,
-    and its worker is fenced. `on_change` is called in the transaction, unless the task had already been asked to stop.
-    Raises TaskNotFound; InvalidTransition for a task that has ended.
+    A waiting task becomes Cancelled immediately. A running task is asked to stop: its worker reads the request at its
+    next heartbeat, and the task stays Running until the worker responds. With `force`, the task becomes Cancelled
+    immediately, and its worker is fenced. `on_change` is called in the transaction, unless the task had already been
+    asked to stop. Raises TaskNotFound; InvalidTransition for a task that has ended.
     """
     return _move(store, task_id, EventType.CANCELLED, using, reason=reason, ask=not force, on_change=on_change)
 
@@ -114,8 +114,8 @@ def redrive(
 
     The idempotency key of a task enqueued with `unique_until_finished` was free while the task was Failed. The redrive
     takes the key again. If an unfinished task has the key, nothing is written and DuplicateTask names that task; with
-    `take_key_back`, the key is taken from it, and both tasks run. Raises TaskNotFound; InvalidTransition unless the
-    task is Failed, or if the previous task in its chain was deleted with its result.
+    `take_key_back`, the key is taken from that task, and both tasks run. Raises TaskNotFound; InvalidTransition if the
+    task is not Failed, or if the previous task in its chain was deleted with its result.
     """
     _move(store, task_id, EventType.REQUEUED, using, attempt=1, reason=reason, take_key_back=take_key_back)
 
@@ -131,15 +131,15 @@ def discard(store: Transactions, task_id: AnyId, *, reason: str = "", using: obj
 def run_now(store: Transactions, task_id: AnyId, *, reason: str = "", using: object = None) -> bool:
     """Make a delayed or retrying task due now. Returns False, and writes nothing, if the task is already due.
 
-    The task keeps its position among the tasks with its key. Pauses and limits still apply. Raises TaskNotFound;
+    The task keeps its position among the tasks with the same key. Pauses and limits still apply. Raises TaskNotFound;
     InvalidTransition unless the task is Ready.
     """
     return _reschedule(store, task_id, using, priority=None, reason=reason)
 
 
 def set_priority(store: Transactions, task_id: AnyId, priority: int, *, reason: str = "", using: object = None) -> bool:
-    """Set the priority of a waiting task (-100 to 100, higher first); its due time is kept. Returns False if it already
-    has that priority.
+    """Set the priority of a waiting task (-100 to 100, higher first); its due time is kept. Returns False if the task
+    already has that priority.
 
     Raises TaskNotFound; InvalidTransition unless the task is Ready.
     """
@@ -150,7 +150,7 @@ def set_priority(store: Transactions, task_id: AnyId, priority: int, *, reason: 
 
 OnChange = Callable[[Target, int], object]
 """A function that is called in each transaction that changes something, with the number of tasks, queues or schedules
-that it changes.
+that the transaction changes.
 """
 
 
@@ -230,8 +230,8 @@ def moving(
 
 
 def _ensure_may_run_again(store: Transactions, target: Target, task_id: UUID, *, take_key_back: bool) -> None:
-    """Raise an error if the dead letter must not run again. Otherwise, its idempotency key is locked and given back to
-    it.
+    """Raise an error if the dead letter must not run again. Otherwise, lock the idempotency key and return it to the
+    dead letter.
     """
     for refusal in futile_redrives(target, {task_id}).values():
         raise refusal
@@ -245,7 +245,7 @@ def _check_moment(moment: datetime, name: str) -> None:
 
 
 def _reschedule(store: Transactions, task_id: AnyId, using: object, *, priority: int | None, reason: str) -> bool:
-    """Set the priority of a waiting task, or make it due now if the priority is None."""
+    """Set the priority of a waiting task, or make the task due now if the priority is None."""
     task_id = identifier(task_id)
     request, due_now, why = str(uuid7()), priority is None, sanitize(reason) or None
 
@@ -372,11 +372,12 @@ _reason = sa.bindparam("reason", None, type_=sa.Text)
 
 
 def manual_change(g: Grammar) -> Transition:
-    """Move a task out of the outbox, away from its worker, or out of Failed. Its worker, if any, loses the claim.
+    """Move a task out of the outbox, away from its worker, or out of Failed. The task's worker, if any, loses the
+    claim.
 
     :from_ready, :from_running and :from_failed name the allowed places. The deleted row proves where the task was, so a
     task that moves in the meantime is not changed, and the caller reads it again. Returns the moved tasks, each with
-    the lease token that it was running under.
+    the lease token under which it was running.
     """
     return Transition(
         given=MANUAL_CHANGE,

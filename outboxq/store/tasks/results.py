@@ -57,7 +57,7 @@ class Standing:
 
 
 def standings(store: Transactions, task_ids: Collection[UUID], *, everything: bool = True) -> Mapping[UUID, Standing]:
-    """Return the standing of every ended task among these; with `everything`, also the standing of unfinished tasks.
+    """Return the standing of each of these tasks that has ended; with `everything`, also that of the unfinished tasks.
 
     A task that is missing from the result does not exist or has not been committed. The transaction is not retried
     after an error, because the caller decides when to query again. Raises NotPermitted if the database role is not
@@ -81,12 +81,12 @@ def standing_of(target: Target, row: Row) -> Standing:
 
 
 class ResultReader:
-    """Reads results from a store, for use by one thread. It has its own connections, because waiting callers may occupy
-    every connection of the application's engine.
+    """Reads results from a store, for use by one thread. The reader has its own connections, because waiting callers
+    may occupy every connection of the application's engine.
     """
 
     def __init__(self, store: Transactions) -> None:
-        """Prepare the reader. It connects at its first query."""
+        """Prepare the reader, which connects to the database for its first query."""
         self._own: Any = None
         try:
             self._store = store.reserved(threading.Event())
@@ -167,9 +167,10 @@ class BatchStanding:
 
     @property
     def is_decided(self) -> bool:
-        """Return whether the wait is over because the batch has ended or a task blocks it.
+        """Return whether the wait is over because the batch has ended or a task blocks the batch.
 
-        A batch that is still being cancelled does not count, because the reason is stored with its cancelled tasks.
+        A batch that is still being cancelled does not count, because the reason for the cancellation is stored with the
+        cancelled tasks.
         """
         return self.blocker is not None or self.completed_at is not None
 
@@ -260,7 +261,7 @@ def _standings(target: Target, links: Collection[BatchLink], *, everything: bool
 
 
 def _blocker(target: Target, batch_id: UUID, status: TaskStatus) -> Standing | None:
-    """Return the standing of the first task with this status; None if it has been redriven or pruned in the
+    """Return the standing of the first task with this status; None if that task has been redriven or pruned in the
     meantime.
     """
     task = first_task(target, batch_id, status)
@@ -325,7 +326,7 @@ def select_batch_standings(g: Grammar) -> sa.Select[Any]:
 def select_first_of_batch(_: Grammar) -> sa.Select[Any]:
     """Select the first task of a batch, by id, that has one of two statuses.
 
-    All of the batch's tasks with these statuses are found through the index on batches. With a LIMIT in that query, a
+    All of the batch's tasks with these statuses are found through the index on batches. With a LIMIT in the subquery, a
     planner might scan all ids in the table instead.
     """
     those = (

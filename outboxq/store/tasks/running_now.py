@@ -78,13 +78,13 @@ def run_all_now(
     return their number.
 
     If `waiting` is DELAYED or RETRYING, only tasks in that state are made due. The tasks keep their positions among the
-    tasks with their keys; pauses and limits still apply.
+    tasks with the same keys; pauses and limits still apply.
 
     With the `snapshot` of a count, tasks that have since been enqueued or become Ready are left alone. Without
-    `snapshot`, one is taken at the beginning. Each batch of 500 tasks is a separate transaction (with `using`, all
-    batches are part of the caller's transaction). `on_progress` is called after each batch with the number of tasks
-    changed so far, `stop` is called before each batch, and `on_change` in each transaction with the number of tasks
-    that it changes. Raises InvalidArgument.
+    `snapshot`, a new snapshot is taken at the beginning. Each batch of 500 tasks is a separate transaction (with
+    `using`, all batches are part of the caller's transaction). `on_progress` is called after each batch with the number
+    of tasks changed so far, `stop` before each batch, and `on_change` in each transaction with the number of tasks that
+    the transaction changes. Raises InvalidArgument.
     """
     bound = bound_to(snapshot or store.run(Snapshot.take, using=using, begin=Begin.READ), TaskStatus.READY)
     values = {**_values(wanted, waiting), **bound}

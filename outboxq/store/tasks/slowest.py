@@ -39,7 +39,7 @@ class Slow(StrEnum):
     dead letter ends only when it is discarded, which may be long after its last attempt.
     """
     WAIT = "wait"
-    """The time from enqueueing to the first start. A delay that the producer asked for counts too."""
+    """The time from enqueueing to the first start. This includes any delay that the producer requested."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +66,7 @@ def slowest(
     **wanted: Unpack[PageFilters],
 ) -> SlowTasks:
     """Return up to `limit` tasks that ran or waited for the longest time, slowest first, among the newest 10,000 with
-    this status (None means any status), or among all running tasks. They are filtered as in `task_page`; with
+    this status (None means any status), or among all running tasks. The tasks are filtered as in `task_page`; with
     `argument`, only the newest 1,000 are read. A waiting task has not started, so it is not returned. Raises
     InvalidArgument.
     """

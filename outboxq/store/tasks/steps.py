@@ -130,7 +130,9 @@ class Steps:
         return self._store.run(work, using=using, committed=lambda target, _: was_done(target, task_id, request))
 
     def after(self, task_id: AnyId, from_step: str, *, using: object = None) -> builtins.list[Step]:
-        """Return the steps that `rewind` from this step would delete now. Raises the same errors, except DuplicateTask."""
+        """Return the steps that `rewind` from this step would delete now. Raises the same errors as `rewind`, except
+        DuplicateTask.
+        """
         task_id = identifier(task_id)
 
         def work(target: Target) -> builtins.list[Step]:

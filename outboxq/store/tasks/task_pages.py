@@ -43,7 +43,7 @@ from .tasks import execution_of, with_lease
 SCAN = 10_000
 """The maximum number of rows that one search reads."""
 SCAN_ARGUMENTS = 1_000
-"""The maximum for a search for an argument. It is lower than SCAN, because arguments can be long."""
+"""The maximum number of rows that a search for an argument reads; lower than SCAN, because arguments can be long."""
 LATER = "later"
 """The value of :waiting for tasks that are not due, whether they are delayed or waiting for a retry."""
 FIRST, LAST = UUID(int=0), UUID(int=2**128 - 1)
@@ -121,9 +121,9 @@ def tasks(
     both, the newest tasks between them.
 
     The call reads a bounded number of rows, regardless of the size of the tables. It searches all Running and Failed
-    tasks. For finished tasks, or without a status, it reads the next 10,000 tasks; for Ready tasks, the next 10,000
-    entries, or the same number of entries in the queue; for a batch, all of its tasks. A search for an argument reads
-    only a tenth as many. `task_page` says where the call stopped. Raises InvalidArgument.
+    tasks. For finished tasks, or without a status, the call reads the next 10,000 tasks; for Ready tasks, the next
+    10,000 entries, or all entries of a small queue; for a batch, all of the batch's tasks. A search for an argument
+    reads only a tenth as many rows. `task_page` says where the call stopped. Raises InvalidArgument.
     """
     of = status_of(status)
     look = partial(_page, store, status=of, values=filter_values(wanted), limit=positive(limit))
@@ -184,7 +184,9 @@ def filter_values(wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _written(argument: tuple[str, object] | None, queue: str | None) -> dict[str, str | None]:
-    """Return two strings. The arguments of a task with this argument, as JSON without spaces, contain one of them."""
+    """Return two strings. If a task has this argument, its arguments, as JSON without spaces, contain one of the
+    strings.
+    """
     if argument is None:
         return {"argument_first": None, "argument_last": None}
     if queue is None:
@@ -212,8 +214,8 @@ def find_key(target: Target, given: dict[str, Any]) -> None:
 
 
 def source_of(target: Target, status: TaskStatus | None, values: Mapping[str, Any]) -> str:
-    """Return the source to search for tasks of this status: a table, the tasks of the batch, or the entries of the
-    queue if they are few.
+    """Return the source to search for tasks with this status: a table, the tasks of the batch, or the entries of the
+    queue if there are few.
     """
     if values["batch"] is not None:
         return "batch"
@@ -330,14 +332,14 @@ def task_with_key(_: Grammar) -> sa.Select[Any]:
 
 
 def queue_is_longer(_: Grammar) -> sa.Select[Any]:
-    """Select one row if :queue has more than :scan entries without a key, or more than :scan with one."""
+    """Select one row if :queue has more than :scan entries without a key, or more than :scan entries with a key."""
     parts = [_entries(keyed=keyed).offset(_scan).limit(sa.literal_column("1")).subquery() for keyed in (False, True)]
     found = sa.select(parts[0].c.id).union_all(sa.select(parts[1].c.id)).subquery("found")
     return sa.select(found.c.id)
 
 
 def _entries(*, keyed: bool) -> sa.Select[Any]:
-    """Select the entries of :queue with or without a key. Each kind has its own index."""
+    """Select the entries of :queue with or without a key. There is a separate index for each case."""
     has_key = _entry.partition_key.is_not(None) if keyed else _entry.partition_key.is_(None)
     columns = (_entry.queue, _entry.partition_key, _entry.topic, _entry.available_at)
     return sa.select(_entry.task_execution_id.label("id"), *columns).where(_entry.queue == _SAME["queue"], has_key)
@@ -354,8 +356,8 @@ def _members() -> sa.Select[Any]:
 
 
 def _source(name: str) -> tuple[sa.FromClause, Any, sa.ColumnElement[bool]]:
-    """Return the source, its column of ids, and a condition that applies before the bound. There are few leases, so
-    leases that do not match are not counted toward the bound.
+    """Return the source, its column of ids, and the condition that a row must meet to count toward the bound. There are
+    few leases, so leases that do not match are not counted toward the bound.
     """
     if name == "batch":
         mine = _members().cte("mine").prefix_with("MATERIALIZED")
@@ -371,9 +373,7 @@ def _source(name: str) -> tuple[sa.FromClause, Any, sa.ColumnElement[bool]]:
 
 
 def _ids(source: str, *, up: bool, besides: Callable[[sa.FromClause], sa.ColumnElement[bool]]) -> sa.Select[Any]:
-    """Select the ids of up to :limit matching tasks of the source between the two ids. `besides` is a further
-    condition.
-    """
+    """Select up to :limit ids of the source's matching tasks from :from_id up to :to_id that also meet `besides`."""
     rows, ids, counts = _source(source)
     columns = [rows.c[name].label(name) for name in (*_SAME, *_TEXTS, "available_at") if name in rows.c]
     looked = sa.select(ids.label("id"), *columns).where(ids >= _from_id, ids < _to_id, counts).subquery("looked")
@@ -509,7 +509,7 @@ def _some_entries() -> sa.FromClause:
 
 
 def count_waiting_of_queue(g: Grammar) -> sa.Select[Any]:
-    """Count up to :limit matching tasks among :scan entries of :queue without a key and :scan entries with one."""
+    """Count up to :limit matching tasks in :queue, among :scan entries without a key and :scan entries with a key."""
     looked = _some_entries_of_queue()
     return _count(g, looked, _waits(g, "queue", looked))
 
@@ -549,7 +549,7 @@ def waiting_by_task(g: Grammar) -> sa.Select[Any]:
 
 
 def waiting_of_queue_by_task(g: Grammar) -> sa.Select[Any]:
-    """Count the matching tasks among :scan entries of :queue without a key and :scan entries with one, by task."""
+    """Count the matching tasks in :queue by task, among :scan entries without a key and :scan entries with a key."""
     looked = _some_entries_of_queue()
     return _by_task(g, looked, _waits(g, "queue", looked))
 

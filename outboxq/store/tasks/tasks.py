@@ -91,8 +91,8 @@ def recent_history(store: Transactions, task_id: AnyId, limit: int, *, using: ob
 
 
 def get_ready_for_retry(store: Transactions, limit: int = 1000, *, using: object = None) -> list[TaskExecution]:
-    """Return the Ready tasks that may run now, oldest first. They have never been attempted, or their retry time has
-    come.
+    """Return the Ready tasks that may run now, oldest first. Each task either has never been attempted, or has reached
+    its retry time.
     """
     return [execution_of(row) for row in store.run_one(ready_for_retry, limit=positive(limit), using=using)]
 
@@ -129,7 +129,7 @@ def attempts_of(events: Iterable[ExecutionEvent]) -> list[Attempt]:
 
 
 def no_task(task_id: UUID) -> TaskNotFound:
-    """Return the error for a missing task. It names the batch if the id shows that the task follows one."""
+    """Return the error for a missing task. The error names a batch if the id shows that the task follows that batch."""
     hint, link = "; its transaction may not have been committed yet", link_of(task_id)
     if link is not None and link.number == 0:
         hint = f"; this is the id of a batch or a chain: outboxq batch show {task_id}"
@@ -207,7 +207,7 @@ def select_now(g: Grammar) -> sa.Select[Any]:
 
 
 def select_task(_: Grammar) -> sa.Select[Any]:
-    """Select one task execution, with its lease while it runs."""
+    """Select one task execution, with its lease if the task is Running."""
     return with_lease().where(task_executions.c.id == _task_id)
 
 

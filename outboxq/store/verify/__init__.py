@@ -42,8 +42,8 @@ CHECKS: Mapping[str, Check] = {
     )
     for name, check in checks().items()
 }
-"""All invariants by name, in the order of repair. The order matters, because a stale row may occupy the place of
-another row. Differences from the events are repaired before differences from other tables.
+"""All invariants by name, in the order in which their repairs are made. The order matters, because a stale row may
+occupy the place of another row. Differences from the events are repaired before differences from other tables.
 """
 
 
@@ -67,17 +67,17 @@ def verify(
     using: object = None,
 ) -> list[Violation]:
     """Check every invariant in one snapshot of a running system, and return the violated ones. This reads all tables,
-    so it takes time.
+    so it may take a long time.
 
-    With `repair`, it makes the repairs that do not require guessing. A lost outbox entry is restored, and is due at the
-    time that the task's last event gives. Stale entries, leases, dead letters and claims of partition keys are deleted.
-    An entry, lease or dead letter that differs from its task gets the task's values. A Running task without a lease
-    gets an expired one, so that `recover` finds it. A Failed task becomes a dead letter again. A partition key is
+    With `repair`, the call also makes the repairs that do not require guessing. A lost outbox entry is restored with
+    the due time from the task's last event. Stale entries, leases, dead letters and claims of partition keys are
+    deleted. An entry, lease or dead letter that differs from its task gets the task's values. A Running task without a
+    lease gets an expired one, so that `recover` finds it. A Failed task becomes a dead letter again. A partition key is
     returned to its running task, or to the dead letter that holds the key, unless another task has taken it. A due
     time, retry time, completion time, error, worker, position, idempotency key, expiry of a key or cancel request that
     differs from the task's events gets the value from the events. A lease that ends too late is set to end after its
-    own length, counted from now. A rate limit that is used up for longer than its period is fully available again one
-    period from now. A relay that waits too long tries again now. The position counter continues after the largest
+    own length, counted from now. A rate limit that is used up for longer than its period becomes fully available again
+    one period from now. A relay that waits too long tries again now. The position counter continues after the largest
     position. Ticks and steps without tasks are deleted. Each repair is a separate transaction. With `using`, the
     snapshot of the caller's transaction is used.
 

@@ -142,7 +142,7 @@ def _is_unreadable(row: Mapping[str, Any]) -> bool:
 
 
 def unreadable(target: Target, rows: Iterable[Row]) -> Mapping[str, Any]:
-    """Return the ids of the batches among these whose `then` tasks cannot be read, as the parameter of `recount`."""
+    """Return the ids of the batches in `rows` whose `then` tasks cannot be read, as the parameter of `recount`."""
     return pack_ids(target, "unreadable", [row["id"] for row in rows if _is_unreadable(row)])
 
 
@@ -154,7 +154,7 @@ def _among_open(g: Grammar, broken: Mapping[str, _Condition]) -> sa.Select[Any]:
 
 
 def _counted(g: Grammar) -> sa.FromClause:
-    """Count the tasks of each unfinished batch: in total, by status, and the enqueued `then` tasks."""
+    """Count the tasks of each unfinished batch: all tasks, tasks with each status, and the enqueued `then` tasks."""
     of_status = {
         status.name.lower(): EXECUTION.status == sql_literal(status)
         for status in (TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED)
@@ -179,7 +179,7 @@ def counts_differ(counted: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def _pending() -> sa.ColumnElement[int]:
-    """Return the number of tasks that the batch is waiting for according to its counts."""
+    """Return the number of tasks that a batch is still waiting for, according to the batch's counts."""
     return _batch.size - _batch.completed - _batch.cancelled - sa.case((_waits, _zero), else_=_batch.failed)
 
 
@@ -191,7 +191,9 @@ def stage_differs(counted: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def locked(g: Grammar, *, wrong: _Condition) -> sa.Select[Any]:
-    """Lock the wrong batches. The repair is a separate statement, so that it sees every task that has ended by then."""
+    """Lock the batches whose counts are wrong. The repair is a separate statement, so that it sees every task that has
+    ended before it begins.
+    """
     return sa.select(_batch.id, _batch.then_tasks).where(among(g, wrong)).order_by(_batch.id).with_for_update()
 
 

@@ -224,7 +224,9 @@ def log_checks() -> Mapping[str, Check]:
 
 
 def asked_since_claim() -> Any:
-    """Select the time at which EXECUTION's task was asked to stop under its current claim; NULL if it was not."""
+    """Select the time at which EXECUTION's task was asked to stop under its current claim; NULL if there was no
+    request.
+    """
     claim = execution_events.alias("claim").c
     begun = of_claim(claim.sequence_num, EXECUTION.id, EXECUTION.lease_token, claim)
     asked = sa.select(sa.func.max(EVENT.created_at)).where(

@@ -37,7 +37,7 @@ RUNNING_WITH_KEY = sa.and_(_HAS_KEY, RUNNING)
 """A condition that tests whether the task is running, in which case it must have its key."""
 IS_ORDERED = sa.not_(queue_order.is_concurrency_key(EXECUTION.partition_key))
 """A condition that tests whether only one task with the key runs at a time. Several tasks with the same concurrency key
-may run; their leases are counted.
+may run at once; their leases are counted.
 """
 HOLDING = sa.and_(_HAS_KEY, FAILED, EXECUTION.on_dead_letter == sql_literal(OnDeadLetter.HOLD))
 """A condition that tests whether the task is Failed with `on_dead_letter=hold`, in which case it keeps its key."""
@@ -102,7 +102,7 @@ def _claimed_twice(_: Grammar) -> sa.Select[Any]:
     """Compare claims by number instead of by time: if a key is claimed after the commit that ended an earlier
     claim, the later claim has a higher number.
 
-    A replaced task may have had a different key before, which is not recorded.
+    Before a task was replaced, it may have had a different key, which is not recorded.
     """
     replaced = execution_events.alias("replaced")
     moved = sa.select(replaced.c.sequence_num).where(
@@ -169,8 +169,8 @@ class Birth:
 
 
 def holds_another(g: Grammar) -> sa.ColumnElement[bool]:
-    """Return a condition that tests whether the task named by a row of `idempotency_keys` was enqueued with another
-    key, or has another name.
+    """Return a condition that tests whether the task named by a row of `idempotency_keys` was enqueued with a different
+    key, or has a different name.
     """
     birth = Birth(g, "birth")
     return _of_task(birth.task, birth, ~_is_its_own(birth)).exists()
@@ -178,7 +178,7 @@ def holds_another(g: Grammar) -> sa.ColumnElement[bool]:
 
 def expires_otherwise(g: Grammar) -> sa.ColumnElement[bool]:
     """Return a condition that tests whether a key's expiry differs from the one that its task requested. A key that a
-    redrive took back does not expire, but is free when the task has ended.
+    redrive took back does not expire, but becomes free when the task has ended.
     """
     birth = Birth(g, "birth")
     taken_back = sa.and_(_key.until_finished, _key.expires_at.is_(None))
@@ -210,8 +210,8 @@ def lost(g: Grammar, birth: Birth) -> sa.Select[Any]:
     """Select the unfinished tasks that requested a key, if the key is not held by any task that requested it. The query
     joins `birth`.
 
-    An expired key may belong to another task. The same applies to a key that was requested only until its task
-    finishes, if the task has ended and has been redriven since.
+    An expired key may belong to another task. A key that was requested only until its task finishes may also belong to
+    another task, if its own task has ended and has since been redriven.
     """
     other = Birth(g, "other")
     has_ended = has_event(EVENT.event_type.in_(leading_to(*TERMINAL)), among=(ENDS, OTHERS))

@@ -1,4 +1,6 @@
-"""Make the repairs that do not require guessing. Each repair checks again in its own snapshot before it writes."""
+"""Make the repairs that do not require guessing. Each repair checks its invariant again, in its own snapshot, before it
+writes.
+"""
 
 from __future__ import annotations
 
@@ -83,7 +85,7 @@ def _position(g: Grammar) -> Transition:
 
 
 def _due(g: Grammar) -> Transition:
-    """Replace the task's entry with one that is due at the time that its last event gives."""
+    """Replace the task's entry with one that has the due time from the task's last event."""
     due = events.last_due(g)
 
     def task(_: Relations) -> Statement:
@@ -144,7 +146,7 @@ def _worker(_: Grammar) -> Transition:
 
 
 def _cancel(_: Grammar) -> Transition:
-    """Restore the task's cancel request. The worker reads it at its next heartbeat."""
+    """Restore the task's cancel request. The worker reads the request at its next heartbeat."""
     asked = events.asked_since_claim()
     return _written(events.UNHEARD & asked.is_not(None), cancel_requested_at=asked)
 
@@ -213,7 +215,7 @@ def _lost_key(g: Grammar) -> Transition:
 
 
 def _missing_entry(g: Grammar) -> Transition:
-    """Insert the missing entry, due at the time that the task's last event gives."""
+    """Insert the missing entry with the due time from the task's last event."""
     due = sa.func.coalesce(events.last_due(g), g.now, type_=Instant)
     found = _locked(*(EXECUTION[name] for name in _ENTRY_COLUMNS), due, g.now).where(
         READY, ~rows.ENTRY_OF_TASK.exists()
@@ -243,8 +245,8 @@ def _missing_dead_letter(g: Grammar) -> Transition:
 
 
 def _missing_claim(g: Grammar, owns: sa.ColumnElement[bool], held: sa.ColumnElement[bool]) -> Transition:
-    """Give the key back to the task unless another task has it. In that case, it is unknown which task should have the
-    key.
+    """Give the key back to the task unless another task has the key. If another task has the key, it is unknown which
+    of the two tasks should have it.
     """
     found = _locked(EXECUTION.queue, EXECUTION.partition_key, EXECUTION.id, held)
     columns = ["queue", "partition_key", "task_execution_id", "held"]
@@ -261,7 +263,7 @@ def _written(wrong: sa.ColumnElement[bool], **values: Any) -> Transition:
 
 
 def _as_recorded(column: str, recorded: sa.ColumnElement[Any], *conditions: sa.ColumnElement[bool]) -> Transition:
-    """Set the column to the value in the events, in the executions that meet all conditions."""
+    """For executions that meet all conditions, set the column to the value from the events."""
     return _written(sa.and_(*conditions, EXECUTION[column].is_distinct_from(recorded)), **{column: recorded})
 
 

@@ -138,8 +138,8 @@ def dead_letter_differs(g: Grammar) -> sa.ColumnElement[bool]:
 
 
 def _last_exception(g: Grammar) -> Any:
-    """Select the class of the exception with which EXECUTION's task finally failed; NULL if it was abandoned or failed
-    without an exception.
+    """Select the class of the exception with which EXECUTION's task finally failed; NULL if the task was abandoned or
+    failed without an exception.
     """
     recorded = g.text_in(EVENT.event_data, "exception")
     return last(recorded, EVENT.event_type.in_(leading_to(TaskStatus.FAILED)), among=(ENDS, OTHERS))
@@ -196,7 +196,7 @@ def value_checks() -> Mapping[str, Check]:
 
 
 def _with_half_of(number: sa.ColumnElement[Any], time: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Select the queues with only one of the two values of a rate."""
+    """Select the queues for which only one of a rate's two values is set."""
     return sa.select(_setting.queue.label("id")).where(number.is_(None) != time.is_(None))
 
 
@@ -352,8 +352,8 @@ def _events_differ(g: Grammar) -> sa.Select[Any]:
 def _completions(g: Grammar) -> sa.FromClause:
     """Select each event that records a completed step, in one pass over the events of the tasks that have steps.
 
-    `lasts` is true unless a rewind from this step or an earlier step deleted the step. `was_held` is true if the last
-    preceding event that begins or ends a claim is one that begins a claim. `latest` is the last completion of the same
+    `lasts` is true unless a rewind from this step or an earlier step deleted the step. `was_held` is true if, of the
+    preceding events that begin or end a claim, the last one begins a claim. `latest` is the last completion of the same
     step.
     """
     completes, rewinds = (
@@ -467,8 +467,8 @@ def _unrecorded(g: Grammar) -> sa.Select[Any]:
 
 
 def _beyond(_: Grammar) -> sa.Select[Any]:
-    """Select the schedules with unstarted tasks for ticks after `planted_until`. A started task does not count, because
-    a person may have started it early. Paused schedules do not count, because they resume from where they were paused.
+    """Select the schedules with unstarted tasks for ticks after `planted_until`. Started tasks are ignored, because a
+    person may have started them early. Paused schedules are ignored, because they resume from where they were paused.
     """
     is_planted = sa.and_(READY, EXECUTION.first_started_at.is_(None), _tick.tick > _schedule.planted_until)
     return (
