@@ -46,7 +46,7 @@ OF_COMMANDS = {
     console.EXIT_USAGE: "the usage or the configuration is wrong (for example, the URL names a database that outboxq cannot use), or `--yes` is "
     "missing and there is no terminal",
     console.EXIT_NOT_FOUND: "there is no such task, queue, schedule or subscription",
-    console.EXIT_SCHEMA: "the database has no outboxq tables, or tables from an incompatible release",
+    console.EXIT_SCHEMA: "the database has no outboxq tables, or its tables are from an incompatible release",
     console.EXIT_UNREACHABLE: "the database cannot be reached, its file is damaged, or a statement ran for too long",
     EXIT_UNWRITTEN: "the output could not be written, for example because the disk is full or broken. Changes that the command made are kept",
     console.EXIT_LOCKED: "another session keeps a table, a row or the SQLite file locked; if the session is known, the message names it. Run the "
