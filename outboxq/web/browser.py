@@ -91,7 +91,7 @@ class Browser:
             self.client.set_cookie(response, _NOTICE, value, seconds=_NOTICE_SECONDS)
 
     def notice(self, request: Request) -> Notice | None:
-        """Return the notice for the page; None if there is no notice, or it was forged."""
+        """Return the notice for the page; None if there is no notice, or if the notice was forged."""
         value = opened(derived(self.key, "notice"), request.cookies.get(self.client.cookie(_NOTICE), ""))
         return None if value is None else Notice(text=value[0], is_warning=value[1], undo=value[2])
 

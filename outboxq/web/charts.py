@@ -142,8 +142,8 @@ class Chart:
     bars: Sequence[Shape]
     legend: Sequence[Legend]
     rows: Sequence[tuple[str, Sequence[str]]]
-    """The numbers as a table. Each step with values has a row, which contains its beginning in UTC and its values in
-    the order of `legend`.
+    """The numbers as a table. Each step with values has a row, which contains the step's beginning in UTC and the
+    step's values in the order of `legend`.
     """
     missing: Sequence[Step]
     """The steps without a sample, in a chart of samples."""

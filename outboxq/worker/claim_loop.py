@@ -240,7 +240,7 @@ class ClaimLoop(threading.Thread):
 
     @property
     def _prefetch_limit(self) -> int:
-        """The number of claims that may wait while all handlers are busy."""
+        """The maximum number of claims that may wait while all handlers are busy."""
         limit = min(self.pool.prefetch_limit, int(_WAITING_BYTES / self._bytes_each))
         return min(limit, _RECOVERED_PER_HANDLER * self.pool.size) if self._found_recovered else limit
 
@@ -381,7 +381,7 @@ class _Suspects:
         return first, [(one, min(place * apart, _SUSPECT_MAX_DELAY)) for place, one in enumerate(suspects, start=1)]
 
     def expect(self, suspects: Sequence[tuple[ActiveClaim, timedelta]]) -> None:
-        """Expect these suspects, which were released with these delays, to become due again."""
+        """Expect these suspects to become due again after the delays with which they were released."""
         self._to_come.update(active.claim.id for active, _ in suspects)
         self._last_due = time.monotonic() + suspects[-1][1].total_seconds()
 

@@ -45,7 +45,7 @@ kills the process.
 """
 _MOST_LOCKED = 10_000
 """The number of outcomes that may wait for locks. Heartbeats extend the leases of all the claims that these outcomes
-end. If the worker is killed, the work that the tasks have done is lost.
+end. If the worker is killed, the work of these claims' tasks is lost.
 """
 _MAX_REFUSED = 3
 """The worker stops when the database has permanently refused this many outcomes in a row, because a single task cannot
@@ -111,7 +111,8 @@ class Completer(threading.Thread):
         """
         self._attempts: dict[int, ActiveClaim] = {}
         """The attempts whose outcomes have not been counted yet, keyed by the `id()` of the outcome's claim, which
-        lives as long as the outcome. In `leases`, a later claim of the same task may have replaced an attempt.
+        lives as long as the outcome. In `leases`, an attempt may already have been replaced by a later claim of the
+        same task.
         """
         self._refused = 0
         self._failing = FailureLog(log, level=logging.WARNING)
@@ -448,10 +449,10 @@ class Handback:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def give_back(self, timeout: float) -> int:
-        """Release the claims that are still held, which fences their handlers. Returns the number of claims that had
-        not ended on their own. This takes at most `timeout` seconds, because the database may not be responding. Only
-        one call runs at a time, because a second one would skip rows that the first has locked, and the process might
-        end before the first has committed.
+        """Release the claims that are still held, so that their handlers can no longer change the tasks. Returns the
+        number of claims that had not ended on their own. This takes at most `timeout` seconds, because the database may
+        not be responding. Only one call runs at a time, because a second one would skip rows that the first has locked,
+        and the process might end before the first has committed.
         """
         with self._lock:
             held = [one for one in self.leases.held() if one.state is not ClaimState.COMMITTED]

@@ -37,7 +37,7 @@ def context_of(
     claim: Claim, task: Task[..., Any], stopping: threading.Event, *, keeps_log: bool = False
 ) -> TaskContext:
     """Return the context for the claim's handler. The worker keeps the context, and uses it to inform the running
-    handler of events.
+    handler, for example of a lost lease.
 
     With `keeps_log`, the lines that the handler logs are kept, so that they can be stored with the event that records
     how the handler ended.

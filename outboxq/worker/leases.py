@@ -251,7 +251,9 @@ class Leases:
             return self._find(claim) is not None
 
     def _find(self, claim: Claim | Lease) -> ActiveClaim | None:
-        """Return this claim, but not a later claim of the same task. The caller has the lock."""
+        """Return the worker's entry for this claim; None if the worker does not have the claim, or has a later claim of
+        the same task. The caller has the lock.
+        """
         one = self._held.get(claim.id)
         if one is None or (one.claim.lease_token, one.claim.worker_id) != (claim.lease_token, claim.worker_id):
             return None

@@ -1,6 +1,6 @@
-"""Counts a worker's attempts (by outcome and duration), claims, recoveries and lost leases in memory. It does not send
-any statements. The numbers start at zero when the worker starts, and never decrease. To get the numbers for a period,
-read them at its beginning and at its end, and subtract.
+"""Counts a worker's attempts (by outcome and duration), claims, recoveries and lost leases in memory. The meter does
+not send any statements. The numbers start at zero when the worker starts, and never decrease. To get the numbers for a
+period, read them at its beginning and at its end, and subtract.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ class Meter:
         self._leases_lost: Counter[str] = Counter()
         self._lateness: defaultdict[str, LatenessCounts] = defaultdict(LatenessCounts)
         self.last_answer: float | None = None
-        """The Unix time at which the database last answered a heartbeat or the worker's registration. None if it has
-        not answered yet.
+        """The Unix time at which the database last answered a heartbeat or the worker's registration. None if the
+        database has not answered yet.
         """
 
     def ended(
@@ -209,7 +209,9 @@ class Meter:
             counts.run_seconds += ran
 
     def _count_tick(self, claim: Claim, waited: float) -> None:
-        """Count the first start of a tick's task, which happened this many seconds after the tick."""
+        """Count the lateness of a tick's task at its first start. `waited` is the number of seconds for which the task
+        waited.
+        """
         try:
             headers = headers_of_json(claim.headers)
             schedule, tick = headers[SCHEDULE_HEADER], datetime.fromisoformat(headers[TICK_HEADER])

@@ -101,7 +101,8 @@ def _host(value: object, name: str) -> str:
 class WorkerSettings:
     """The checked options of one worker. Each field is one option of `WorkerOptions`, with its default.
 
-    A `check` is called with the option's name and any value other than the default, and returns the value to keep.
+    If an option's value is not the default, the field's `check` is called with the option's name and the value. `check`
+    returns the value to keep.
     """
 
     queues: Sequence[str] | None = field(default=None, metadata={"check": _names})

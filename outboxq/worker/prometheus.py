@@ -271,7 +271,7 @@ class Gauges:
 def next_ticks(store: Store) -> dict[str, float]:
     """Return the Unix time of each schedule's next tick, leaving out schedules that are paused or have no next tick.
 
-    If the workers are late in planting ticks, this is the first tick that has not been planted.
+    If the workers are late in planting a schedule's ticks, the next tick is the first one that has not been planted.
     """
     found, now = {}, store.now()
     for one in store.schedules.list():
@@ -439,8 +439,8 @@ def _age(moment: datetime | None, now: datetime | None) -> float:
 
 
 def _depths(one: Statistics) -> dict[str, int]:
-    """Return the number of tasks in a queue, by state. If counting stopped at a limit and the last full count is
-    higher, the full count is returned instead.
+    """Return the number of tasks in a queue, by state. If counting stopped at a limit and the last full count is higher
+    than that limit, the full count is returned instead.
     """
     counted = {"due": one.due, "delayed": one.delayed + one.retrying, "running": one.running, "failed": one.failed}
     # With only `retrying_at_least`, the sum of both is exact.

@@ -178,7 +178,7 @@ class HandlerRunner:
     on_failpoint: OnFailpoint
     ends: EndLog = field(default_factory=EndLog)
     keeper: KeeperPlace | None = None
-    """Keeps the lines that handlers log. None if they are not kept."""
+    """Keeps the lines that handlers log. None if the lines are not kept."""
     timeouts: Timeouts | None = None
     """Enforces the timeouts of tasks that ask for it. None if timeouts are not enforced."""
     grace: timedelta | None = timedelta(seconds=30)
@@ -346,8 +346,9 @@ class HandlerRunner:
         """Return the outcome of a claim whose transaction could not begin, or whose completion could not be committed
         (because of a constraint that is checked at commit, or a lost connection).
 
-        `ours` is True if the error came from the worker's statements around the handler. An error from rows that the
-        handler's session had not yet flushed, such as a lock timeout, counts as it would inside the handler.
+        `ours` is True if the error came from the worker's statements around the handler. If flushing the remaining rows
+        of the handler's session causes an error, such as a lock timeout, the error counts as it would inside the
+        handler.
         """
         is_outside = interrupted(self.store, error, unit, is_ours=ours)
         if unit is None and is_outside:  # the handler was not called, so no attempt is used

@@ -106,7 +106,7 @@ class HandlerPool(Generic[T]):
 
     def wait_until_at_most(self, jobs: int, timeout: float | None = None) -> bool:
         """Wait until at most this many jobs are in flight, until `wake()` is called, or for `timeout` seconds. Returns
-        whether at most this many are in flight.
+        whether at most this many jobs are in flight.
         """
         with self._changed:
             if self.in_flight > jobs:

@@ -157,8 +157,8 @@ class TimeLimit:
 
     @contextmanager
     def holding_back(self) -> Iterator[None]:
-        """Prevent TaskTimeout inside the block, which is the worker's own code. If it becomes due, it is raised at the
-        end of the block.
+        """Prevent TaskTimeout inside the block, which is the worker's own code. A TaskTimeout that becomes due there is
+        raised at the end of the block.
 
         Otherwise it could break one of the worker's connections, or arrive after a function has returned but before its
         result is stored.

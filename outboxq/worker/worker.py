@@ -49,7 +49,9 @@ responding.
 _LAST_COUNTS_TIMEOUT = 5.0
 """Seconds that a stopping worker waits for its last counts to be written, if its drain timeout is not over."""
 _LAST_HOOKS_TIMEOUT = 2.0
-"""Seconds within which idle child processes must call their hooks and exit, if the drain timeout is not over."""
+"""Seconds within which idle child processes must call their hooks and exit, unless the drain timeout has already
+passed.
+"""
 _SIGNAL_CHECK = 0.1
 """Seconds between wake-ups of the main thread. Only then does Python handle a signal that another thread received."""
 _END_TIMEOUT = 5.0
@@ -59,7 +61,7 @@ _END_TIMEOUT = 5.0
 class Worker(Answering):
     """Runs an outbox's tasks until it is told to stop.
 
-    Any number of workers may run, on any number of machines. Each of them recovers the tasks of workers that died.
+    Any number of workers may run, on any number of machines. Each worker recovers the tasks of workers that have died.
     While a handler runs, the worker does not keep a transaction or a connection open for it, unless the task is
     transactional. The worker's own connections are in separate pools, so that handlers cannot starve its heartbeats.
     """
@@ -217,7 +219,9 @@ class Worker(Answering):
 
     @property
     def children(self) -> list[tuple[Claim, int]]:
-        """The claims of the tasks that are running in child processes, with the process ids. Reading it takes no lock."""
+        """The claims of the tasks that are running in child processes, with the process ids. Reading this property
+        takes no lock.
+        """
         return self._parts.leases.in_children()
 
     def print_stacks_of(self, child: int) -> None:
@@ -369,8 +373,8 @@ class Worker(Answering):
         return unfinished == 0 and not parts.claim_loop.is_alive()
 
     def _stop_claiming(self, seconds: float) -> None:
-        """Release the tasks that have not begun, and do so again when the claim loop, which may have claimed more,
-        has ended.
+        """Release the tasks that have not begun. Do so again after the claim loop has ended, because the loop may have
+        claimed more tasks.
         """
         parts = self._parts
         parts.pool.wake()

@@ -122,7 +122,7 @@ class Box:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drawing:
-    """The boxes from left to right."""
+    """The drawing of a batch or a chain, as boxes from left to right."""
 
     boxes: tuple[Box, ...]
     label: str

@@ -120,7 +120,7 @@ class Wanted:
             raise InvalidArgument(str(error)) from None
 
     def enqueue(self, outbox: Outbox, *, operator: Operator, reason: str, form_id: str) -> Handle:
-        """Enqueue the task, which `planned` has checked, and record the action in the same transaction.
+        """Enqueue the task that `planned` has checked, and record the action in the same transaction.
 
         If the form with this id is sent again, or another task has the key, return the handle of the existing task, and
         record nothing.

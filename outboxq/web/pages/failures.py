@@ -189,8 +189,8 @@ def group(request: PageRequest) -> View:
 
 
 def selection_of(group: DeadLetterGroup) -> dict[str, Any]:
-    """Return the filters that select a group. They include its task and exception, so that few errors have to be
-    compared one by one.
+    """Return the filters that select a group. The filters include the group's task and exception, so that few errors
+    have to be compared one by one.
     """
     exception = {} if group.exception is None else {"exception": group.exception}
     return {"group": group.id, "task": group.task_name, **exception}

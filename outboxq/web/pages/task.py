@@ -190,7 +190,7 @@ def _cures_of(given: str) -> tuple[Any, ...]:
 
 
 def _actions(request: PageRequest, detail: TaskDetail) -> dict[str, Action]:
-    """Return the verbs that the page offers in addition to the cures. If the task has lost its key, they include a
+    """Return the verbs that the page offers in addition to the cures. If the task has lost its key, the verbs include a
     redrive, which can take the key back.
     """
     task = detail.task

@@ -252,8 +252,8 @@ class PostgresDistributor(DistributorSettings):
         """Return the number of seconds to pause after a claim that found no due task.
 
         Either another worker has the task, or blocked keys hide whether other tasks can be claimed. A search behind
-        many keys takes a long time, and delays a notification that arrives in the meantime. So a longer pause follows a
-        long search, once all producers notify (`settled`).
+        many keys takes a long time, and delays a notification that arrives in the meantime. Therefore, once all
+        producers notify (`settled`), the pause after a long search is longer.
         """
         if not self._empty_returns:
             return 0
@@ -313,8 +313,8 @@ class PostgresDistributor(DistributorSettings):
             self._wakeup.notify()
 
     def _hear(self, queue: str, tasks: int, number: int, *sessions: int) -> None:
-        """Record a call. The workers with the first `tasks` sessions are called, and the other sessions belong to their
-        deputies.
+        """Record a call. The call is for the workers with the first `tasks` sessions. The other sessions belong to
+        these workers' deputies.
         """
         now, calls = time.monotonic(), self._calls
         before = calls.look_at

@@ -98,7 +98,7 @@ class SqliteDistributor(DistributorSettings):
         self._watch(min(began + min(self._poll, longest), _next_due(ahead)))
 
     def _watch(self, end: float) -> None:
-        """Wait until the file changes, until this time, or until woken."""
+        """Wait until the file changes, the time `end` is reached, or another thread wakes this one."""
         while (left := end - time.monotonic()) > 0 and not self._has_changed():
             if self._wakeup.wait(min(left, self._pause())) and self._was_woken():
                 return
@@ -166,7 +166,7 @@ class SqliteDistributor(DistributorSettings):
         return next(pause for quiet, pause in _WATCH if now - self._changed_at < quiet)
 
     def _hint(self) -> None:
-        """Record that a commit is about to happen. Its tasks cannot be claimed yet."""
+        """Record that a transaction is about to commit. The transaction's tasks cannot be claimed yet."""
         self._hinted_at = time.monotonic()
         self._wakeup.notify()
 

@@ -97,8 +97,8 @@ class Holding:
     """
 
     deadline: float
-    """The time at which the lease expires (`time.monotonic()`). Infinity means that it does not expire while the child
-    has the lock.
+    """The time at which the lease expires (`time.monotonic()`). Infinity means that the lease does not expire while the
+    child has the lock.
     """
 
 
@@ -159,7 +159,7 @@ class ChildProcess:
         """The job's outcome, to be sent in the answer. The worker writes it."""
 
     def serve(self, channel: socket.socket) -> None:
-        """Run the jobs that arrive through the socket, until it is closed."""
+        """Run the jobs that arrive through the socket, until the socket is closed."""
         ignore_stop_signals()
         print_in_child()
         process.is_worker = True

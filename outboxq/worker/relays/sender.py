@@ -27,7 +27,9 @@ from .waiting import Waiting
 log = logging.getLogger("outboxq.relay")
 
 _TAKE_EVERY = 2.0
-"""Seconds between two attempts to lease one more shard. Processes that start together therefore share the shards."""
+"""Seconds between two attempts to lease one more shard. This interval lets processes that start together share the
+shards.
+"""
 _LONGEST_SLEEP = 5.0
 """Seconds after which a sender searches even if it has not been notified. A held key may have become free, for example.
 """

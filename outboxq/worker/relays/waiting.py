@@ -91,7 +91,7 @@ class NotifiedWaiting:
 
 
 class FileWaiting:
-    """Watches the file, once for each relay (SQLite)."""
+    """Watches the SQLite file, once for each relay."""
 
     listening = 0
 

@@ -241,8 +241,8 @@ class Planting:
     def begin(self, *, burst: bool) -> None:
         """Declare the schedules and plant the first page of them (all of them with `burst`) before the thread starts.
 
-        The thread itself begins with a pause. If it planted while the worker was being stopped, it could outlive its
-        connections.
+        The thread itself begins with a pause. If the thread began by planting, it could outlive the connections of a
+        worker that is being stopped.
         """
         self._wait = _PLANT_EVERY
         self._declare()
@@ -356,7 +356,7 @@ class StatisticsUpkeep:
         return max(0.0, self._due - self.clock())
 
     def _take_sample(self) -> float:
-        """Take a sample if one is due. Returns the number of seconds until the next one."""
+        """Take a sample if one is due. Returns the number of seconds until the next sample is due."""
         turn = self.store.maintenance_jobs.take(SAMPLE, for_at_most=_AT_MOST)
         if not turn.is_mine:
             return min(turn.due_in.total_seconds(), _SAMPLE_EVERY)

@@ -142,9 +142,9 @@ class KnownTasks:
     """Ends the delays of tasks that this worker knows and that other workers have released because they did not know
     them.
 
-    The service does this when the worker starts, so that no task has to wait for the end of a long delay after a
-    deployment. While a live worker knows the tasks, other workers release them with only the first delay. After the
-    start, the service runs once an hour, to catch tasks that were released while the worker was starting.
+    The service ends the delays when the worker starts, so that no task has to wait for a long time after a deployment.
+    While a live worker knows the tasks, other workers release them with only the first delay. After the start, the
+    service runs once an hour, to catch tasks that were released while the worker was starting.
     """
 
     store: Store
