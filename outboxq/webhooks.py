@@ -241,8 +241,8 @@ class WebhookSource:
         """Return the webhook as a message if its signature, its age and its length are valid. Raises WebhookInvalid
         otherwise.
 
-        Only the signed parts, its id and its body, identify the message. The only headers that are kept are the trace
-        headers.
+        The message is identified only by its signed parts: the id and the body. The only headers that are kept are the
+        trace headers.
         """
         self.check_length(len(body))
         found = verify_webhook(headers, body, self.secret, tolerance=self.tolerance)

@@ -149,8 +149,8 @@ _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_](?:[a-z0-9_.-]{0,252}[a-z0
 
 
 def networks(texts: Sequence[str]) -> tuple[Network, ...]:
-    """Return the networks, such as 10.0.0.0/8, or single addresses. Raises ConfigurationError if a
-    string is neither.
+    """Return the networks in these strings. Raises ConfigurationError if a string is neither a network, such as
+    10.0.0.0/8, nor a single address.
     """
     try:
         return tuple(ip_network(text.strip(), strict=False) for text in texts)

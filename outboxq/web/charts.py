@@ -86,7 +86,7 @@ class PlotKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plot:
-    """The numbers in a chart, before it is drawn. Charts drawn from equal plots are equal."""
+    """The numbers in a chart, before it is drawn. Equal plots are drawn as equal charts."""
 
     kind: PlotKind
     title: str
@@ -426,7 +426,9 @@ def _peaks(
 
 
 def _gaps(axis: Axis, shown: Sequence[bool]) -> list[str]:
-    """Return a sentence about the samples that are missing after the first sample; empty if none are missing."""
+    """Return a list with a sentence about the samples that are missing after the first sample; empty if none are
+    missing.
+    """
     if True not in shown:
         return []
     first = shown.index(True)

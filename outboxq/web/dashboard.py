@@ -234,8 +234,8 @@ class Dashboard:
         return response
 
     def _mark(self) -> str:
-        """Return the mark of the tables. It is read through the outbox, which may be bound to its database after the
-        dashboard is created.
+        """Return the mark of the tables. The mark is read through the outbox, which may be bound to its database after
+        the dashboard is created.
         """
         return self._outbox.store.change_mark()
 
@@ -309,7 +309,7 @@ class Probes:
         """Return 200 if the database is responding, otherwise 503, and report whether the tables are locked. Anyone may
         request this, so it does not report anything else.
 
-        It uses its own connection and does not wait for locks.
+        The check uses its own connection and does not wait for locks.
         """
         try:
             locked = self._freshness.shared("healthz", self._look)

@@ -183,7 +183,9 @@ def elapsed(value: timedelta) -> Markup:
 
 
 def _rough(value: timedelta) -> str:
-    """Return the span to the hour if it is longer than a day, and to the minute if it is longer than ten minutes."""
+    """Return the span in words, rounded down to the hour if it is at least a day, and to the minute if it is at least
+    ten minutes.
+    """
     for least, unit in ((timedelta(days=1), timedelta(hours=1)), (timedelta(minutes=10), timedelta(minutes=1))):
         if value >= least:
             return span(value // unit * unit)
@@ -276,8 +278,8 @@ class StaticFiles:
         self._files = _read()
 
     def path(self, name: str) -> str:
-        """Return the path of a file within the dashboard. It changes with the file's content, so that browsers may
-        cache the file.
+        """Return the path of a file within the dashboard. The path changes with the file's content, so that browsers
+        may cache the file.
         """
         return f"{PREFIX}{self._files[name].version}/{name}"
 

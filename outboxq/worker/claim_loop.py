@@ -192,7 +192,7 @@ class ClaimLoop(threading.Thread):
         return False
 
     def _wait_quietly(self) -> None:
-        """Release the tasks that have not begun, and wait until the order is withdrawn or the worker stops."""
+        """Release the tasks that have not begun, and wait until the quiet order is withdrawn or the worker stops."""
         self._give_back(self.pool.cancel_queued(), "its worker was told to be quiet")
         self.is_quiet = True
         self.on_quiet()
@@ -404,7 +404,7 @@ class ObeyedOrders:
     _obeyed: WorkerOrder | None = None
 
     def obey(self, orders: Orders) -> None:
-        """Become quiet, stop, or claim tasks again. A stop cannot be undone."""
+        """Become quiet, stop, or claim tasks again, as ordered. A stop cannot be undone."""
         if orders.asked_to is self._obeyed or self._obeyed is WorkerOrder.STOP:
             return
         self._obeyed = orders.asked_to

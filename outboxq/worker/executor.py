@@ -147,8 +147,8 @@ def failed(task: Task[..., Any], context: TaskContext, error: BaseException) -> 
 
 
 def released(claim: Claim, reason: str, *, delay: timedelta = timedelta(0), **data: object) -> Outcome:
-    """Return the outcome that releases a task. This does not use an attempt, and another worker may claim the task
-    after the delay.
+    """Return the outcome that releases a task. The release does not use an attempt, and another worker may claim the
+    task after the delay.
     """
     return Outcome(claim=claim, event_type=EventType.RELEASED, delay=delay, data={"reason": reason, **data})
 

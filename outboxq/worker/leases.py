@@ -382,8 +382,8 @@ class Leases:
                 one.context.cancel_requested = True
 
     def _beat(self, held: Sequence[ActiveClaim]) -> dict[UUID, Beat]:
-        """Send a heartbeat for these claims. It also writes the progress that their handlers have reported since the
-        previous heartbeat.
+        """Send a heartbeat for these claims. The heartbeat also writes the progress that the claims' handlers have
+        reported since the previous one.
 
         If the database refuses the progress, the heartbeat is sent without it, so that the lease is not lost.
         """
@@ -432,8 +432,8 @@ class Leases:
         return min(self._beat_interval(claim) / 4, _RETRY_AFTER)
 
     def _warn_if_unreachable(self, one: ActiveClaim) -> None:
-        """Warn, once per outage, that a lease has expired by this worker's clock. Only the database knows whether it
-        was lost.
+        """Warn, once per outage, that a lease has expired by this worker's clock. Only the database knows whether the
+        lease was lost.
         """
         if one.context.lost and not one.warned_unreachable and one.state is ClaimState.HELD:
             one.warned_unreachable = True

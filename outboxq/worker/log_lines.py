@@ -88,8 +88,9 @@ class EndLog:
     """Logs how attempts end: a failure at WARNING if another attempt follows, otherwise at ERROR; any other outcome at
     INFO.
 
-    Each record has the fields of `fields_of`, and `duration_ms`, `outcome` and `event`. A failure's record also has
-    `exception`, a dict with the keys `type` (the module and the name) and `message` (the message's first line).
+    Each record has the fields that `fields_of` returns, and also `duration_ms`, `outcome` and `event`. A failure's
+    record also has `exception`, a dict with the keys `type` (the module and the name) and `message` (the message's
+    first line).
     """
 
     tracebacks: bool | None = None

@@ -59,8 +59,8 @@ class ClaimResult(StrEnum):
 
 Timing: TypeAlias = tuple[float | None, float | None]
 """The seconds from the due time of the task to the start of the handler (None if the handler has not begun), and the
-seconds that the handler ran (None if it has not ended). This is a plain tuple, because each task needs one, and a named
-tuple would take 0.3 us longer.
+seconds for which the handler ran (None if it has not ended). This is a plain tuple, because each task needs one, and a
+named tuple would take 0.3 us longer.
 """
 UNKNOWN: Final[Timing] = (None, None)
 

@@ -142,7 +142,7 @@ class WorkerSettings:
     recover_every: timedelta = field(default=timedelta(seconds=5), metadata={"check": positive_span})
     """The time between two checks for dead workers' tasks."""
     unknown_task_delay: timedelta = field(default=timedelta(seconds=15), metadata={"check": duration})
-    """The delay after which a released unknown task is due again. It doubles with each release."""
+    """The delay after which a released unknown task is due again. The delay doubles with each release."""
     unknown_task_longest_delay: timedelta = field(default=timedelta(minutes=15), metadata={"check": duration})
     """The longest delay for an unknown task."""
     unknown_task_limit: timedelta = field(default=timedelta(days=1), metadata={"check": duration})
@@ -160,7 +160,7 @@ class WorkerSettings:
     """
     handler_log: bool = True
     """With the outcome of each attempt, store the last lines that its handler logged at INFO and above: up to 200 lines
-    and 64 KiB. They may contain personal data. False means that no lines are stored.
+    and 64 KiB. The lines may contain personal data. False means that no lines are stored.
     """
     label: str | None = None
     """The worker's name, for people to read. None means the host name and the process id."""

@@ -323,7 +323,7 @@ class GaugeCache:
 
 
 class MetricsServer:
-    """Serves `/metrics` over HTTP, in separate threads, until it is closed."""
+    """Serves `/metrics` over HTTP, in separate threads, until the server is closed."""
 
     def __init__(self, worker: Worker, store: Store, *, host: str, port: int) -> None:
         """Bind the port; 0 means a free port. `store` has separate connections, which `close` closes.

@@ -116,8 +116,8 @@ in_children(_die_of_stop_signals)
 
 
 class StackPrinter:
-    """The handler of `STACKS_SIGNAL`. The class distinguishes it from the application's handler, which is left in
-    place.
+    """The handler of `STACKS_SIGNAL`. The class distinguishes this handler from an application's own handler, which is
+    left in place.
     """
 
     def __init__(self, show: Callable[[], object]) -> None:

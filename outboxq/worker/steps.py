@@ -77,7 +77,9 @@ class Steps:
     store: Store
     """The application's store: transactional steps write through its connections."""
     own: Store
-    """The worker's store, for everything else: handlers may occupy all of the application's connections."""
+    """The worker's store, which is used for everything else, because handlers may occupy all of the application's
+    connections.
+    """
     rows: StepRows
     """The stored steps: `own.steps`, except in a test."""
     integration: Integration

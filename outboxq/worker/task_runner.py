@@ -43,8 +43,8 @@ _BEFORE_START, _AFTER_HANDLER = Failpoint.BEFORE_START, Failpoint.AFTER_HANDLER
 its class (`python -m timeit -s "from outboxq.model import EventType" EventType.FAILED`).
 """
 _VERIFYING = 5.0
-"""Seconds for which a claim waits for a database that is down. After that, the claim is released, so that a stop does
-not have to wait for it.
+"""Seconds for which a claim waits for a database that is down. After that, the claim is released, so that a stopping
+worker does not have to wait for the database.
 """
 FIRST_INTERRUPTION_DELAY = timedelta(seconds=1)
 """The delay after the first interruption. It doubles each time (1, 2, 4, 8 and 16 s), so a server has half a minute to
@@ -124,8 +124,8 @@ class TaskRunner:
         return self._asked_if_it_holds(active, ask, trouble=unknown, reason="its claim could not be verified")
 
     def _record_start(self, active: ActiveClaim) -> bool:
-        """Record that a suspect begins, so that the death of this process counts. Returns whether the suspect may
-        begin.
+        """Record that a suspect begins, so that its recovery is counted if this process dies. Returns whether the
+        suspect may begin.
         """
         unrecorded = "its start could not be recorded"
         return self._asked_if_it_holds(active, lambda: self.begin(active.claim), trouble=unrecorded, reason=unrecorded)

@@ -21,7 +21,7 @@ few claims have to be released.
 """
 _MAX_PREFETCH = 1000
 _LOOK_AGAIN = 0.2
-"""Seconds after which a stop notices that it no longer needs to wait for a thread."""
+"""Seconds within which a stopping worker notices that it no longer needs to wait for a thread."""
 _PACE_WINDOW = 0.2
 """Seconds of the whole pool's work over which its pace is averaged. Over a shorter time, a single delayed job would
 make the next claims smaller.

@@ -47,7 +47,8 @@ _GIVE_BACK_TIMEOUT = 0.8
 responding.
 """
 _LAST_COUNTS_TIMEOUT = 5.0
-"""Seconds that a stopping worker waits for its last counts to be written, if its drain timeout is not over."""
+"""Seconds that a stopping worker waits for its last counts to be written, unless its drain timeout has already passed.
+"""
 _LAST_HOOKS_TIMEOUT = 2.0
 """Seconds within which idle child processes must call their hooks and exit, unless the drain timeout has already
 passed.
@@ -342,8 +343,8 @@ class Worker(Answering):
         The order of the steps matters. Claiming stops first, because this worker would otherwise claim the tasks that
         it releases. Tasks that have not begun are released next, because another worker may be idle. Outcomes are
         written before the other tasks are released, because releasing a task fences its handler. Heartbeats continue
-        until then, because a task may take longer than its lease to finish. Connections are closed last, because every
-        step needs them.
+        until then, because a task may take longer than its lease to finish. Connections are closed last, because all
+        the other steps need them.
         """
         parts = self._parts
         self._stopping.set()
@@ -425,7 +426,9 @@ class Worker(Answering):
             parts.children.close(max(_GIVE_BACK_TIMEOUT, min(_LAST_HOOKS_TIMEOUT, left)))
 
     def _disconnect(self, *, for_good: bool) -> None:
-        """Close the worker's own connections and its metrics port. A failed start may be repeated."""
+        """Close the worker's own connections and its metrics port. `for_good` is False if the start failed and may be
+        repeated.
+        """
         self._close_metrics()
         self._parts.connections.close(for_good=for_good)
 
@@ -462,7 +465,7 @@ class Ending:
     """The state of a worker's stop. Any thread may request the stop."""
 
     error: BaseException | None = None
-    """The first reason why the worker no longer works. None if it is working or was told to stop."""
+    """The first reason why the worker no longer works. None if the worker is working, or was told to stop."""
     has_killed: bool = False
     """True if a handler is not stopping, so the process has to exit."""
     is_abandoned: bool = False

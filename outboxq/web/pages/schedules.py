@@ -168,7 +168,7 @@ def _values(request: PageRequest, schedule: Schedule) -> dict[str, str]:
 
 
 def _upcoming(schedule: Schedule, now: datetime, following: Sequence[datetime]) -> Upcoming:
-    """Return the state of a schedule and its next tick."""
+    """Return the state and the next tick of a schedule."""
     tick, overdue = next(iter(following), None), None
     if schedule.paused_at is not None:
         state, tick = ScheduleState.PAUSED, None

@@ -27,7 +27,7 @@ _TABS: Final = ("due", "delayed", "retrying", "running", "failed", "completed", 
 _CALM: Final = frozenset({Reason.DUE, Reason.RUNNING})
 """The reasons that add nothing to the state."""
 _NAMES: Final = ("queue", "task", "key", "topic", "exception", "idempotency_key", "argument")
-"""The filters that compare names. A name may begin and end with spaces."""
+"""The filters that compare names. A name may begin or end with spaces."""
 _FINE: Final = ("worker", "batch", "exception", "idempotency_key", "argument")
 """The filters that a bulk change does not support."""
 _SUGGESTED: Final = 200

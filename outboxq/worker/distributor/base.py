@@ -93,7 +93,7 @@ class DistributorSettings:
 
 class Wakeup:
     """An event that any thread sets and one thread waits for. Several notifications before a wait count as one. A
-    signal handler may set it.
+    signal handler may also set the event.
     """
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class Wakeup:
         self.nudge()
 
     def nudge(self) -> None:
-        """End a wait early, without a notification: the waiter must ask again how long it may wait."""
+        """End a wait early, without a notification, so that the waiting thread asks again how long it may wait."""
         with suppress(RuntimeError):  # the lock is already free
             self._lock.release()
 

@@ -41,7 +41,7 @@ _ANSWER_AFTER = 0.5
 _APART = 0.01
 """Seconds between the searches of two sleepers for a delayed task."""
 _LATEST = 1.0
-"""The maximum number of seconds over which the sleepers' searches after a call, or for a delayed task, are spread."""
+"""The maximum number of seconds over which sleepers spread their searches after a call or for a delayed task."""
 
 
 @dataclass(eq=False, repr=False)

@@ -108,7 +108,7 @@ class SqliteDistributor(DistributorSettings):
 
         Blocked keys hide whether other tasks can be claimed, and a search behind all of them takes a long time. Without
         pauses, these searches would use a whole core, and the claims that follow them would delay other writers. A
-        search for new tasks is short.
+        search for new tasks takes only a short time.
         """
         while (now := time.monotonic()) < end:
             if self._connection is None or self._has_changed() or next_due <= now:

@@ -2,8 +2,8 @@
 
 The worker itself cannot fork them, because it has threads, and a child would inherit the locks that the threads hold.
 The server is forked before the worker has threads. The server and its children exit with the worker, no matter how the
-worker ends: the server notices that its socket to the worker has closed. If the server is killed, the kernel kills its
-children (on Linux), or each child notices that its own socket has closed.
+worker ends: the server notices that its socket to the worker has closed. If the server is killed, the kernel kills the
+server's children on Linux. On other systems, each child notices that its own socket has closed.
 """
 
 from __future__ import annotations

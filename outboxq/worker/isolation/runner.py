@@ -108,7 +108,7 @@ class Children:
         """The busy children whose stacks a person is waiting for, by their process ids."""
 
     def start(self) -> None:
-        """Fork the server, or another one after `close`. If the server is running, the call has no effect.
+        """Fork the server. After `close`, fork a new server. If the server is running, the call has no effect.
 
         The worker calls this before it has a thread, a connection or a port, because a child would inherit them.
         """

@@ -51,7 +51,7 @@ class Senders:
         on_thread_failure: Callable[[BaseException], None],
         burst: bool = False,
     ) -> None:
-        """Prepare the senders. With `burst`, each of them ends when it finds nothing to publish."""
+        """Prepare the senders. With `burst`, each sender ends when it finds nothing to publish."""
         self._gone = threading.Event()
         self._stopping = threading.Event()
         self.id = worker_id or uuid4()

@@ -148,9 +148,9 @@ class Sender(threading.Thread):
         return [one.connection.lock for one in shards if (end := one.busy_until) is not None and now > end + _OVERTIME]
 
     def live_leases(self, overdue: Collection[threading.Lock] = ()) -> list[ShardLease]:
-        """Return the leases to extend. There are none if one of this sender's transports is overdue, because the
-        sender's other shards are waiting for that transport. There are also none if this sender shares a transport that
-        is `overdue` for another sender.
+        """Return the leases to extend. The list is empty if one of this sender's transports is overdue, because the
+        sender's other shards are waiting for that transport. The list is also empty if this sender shares a transport
+        that is `overdue` for another sender.
         """
         shards = list(self._shards.values())
         if self.overdue() or any(one.connection.lock in overdue for one in shards):

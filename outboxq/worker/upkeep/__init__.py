@@ -172,8 +172,8 @@ class WorkerRegistration:
 
 @dataclass(eq=False, repr=False)
 class PartitionMaker:
-    """Creates future partitions of the history, if it is partitioned. Three partitions exist in advance, so this is not
-    urgent.
+    """Creates future partitions of the history, if it is partitioned. Three partitions exist in advance, so creating
+    another one is not urgent.
     """
 
     store: Store
@@ -380,7 +380,7 @@ class StatisticsUpkeep:
             close(apart.bound_engine)
 
     def _sum_up(self) -> float:
-        """Roll up old metrics if that is due. Returns the number of seconds until it is due again."""
+        """Roll up old metrics if that is due. Returns the number of seconds until the next roll-up is due."""
         if self.store.gone.is_set():
             return _SUM_UP_EVERY.total_seconds()
         turn = self.store.maintenance_jobs.take(SUM_UP, for_at_most=_AT_MOST)
@@ -404,7 +404,7 @@ class Service(Protocol):
 
 
 class ServiceThread(threading.Thread):
-    """Runs a service until stopped. The service decides how long to pause between its runs.
+    """Runs a service until the thread is stopped. The service decides how long to pause between its runs.
 
     After an error, which is logged, the thread continues, because the database may be down for a while. But a SQLite
     file that has become unusable ends the thread and the worker.

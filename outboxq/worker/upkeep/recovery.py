@@ -145,8 +145,8 @@ class Recovery:
         return len(found)
 
     def _recover(self, leases: Sequence[Lease]) -> list[Recovered]:
-        """Recover the tasks together. If the database refuses, recover them one by one, so that a broken row affects
-        only its own task.
+        """Recover the tasks together. If the database refuses this, recover the tasks one by one, so that a broken row
+        affects only its own task.
         """
         try:
             return self.store.recover(len(leases), leases=leases, patience=_LOCK_TIMEOUT)

@@ -39,7 +39,7 @@ _RETRY_AFTER, _REPEAT_AFTER = 30.0, 3600.0
 class UnknownTasks:
     """Determines the outcomes of claims whose task names this process does not know.
 
-    Another worker may know them, so the tasks are released. After `limit`, they are marked as failed. Each
+    Another worker may know the names, so the tasks are released. After `limit`, the tasks are marked as failed. Each
     consecutive release doubles the delay, from `first_delay` to `longest_delay`, so that a thousand tasks that no
     worker knows do not keep the database busy. If a live worker knows the name, the delay does not grow, because that
     worker is merely busy.
@@ -167,5 +167,5 @@ class KnownTasks:
         self._pause = _REPEAT_AFTER * random.uniform(0.5, 1.0) if following is None else 0.0  # noqa: S311
 
     def pause(self) -> float:
-        """Return the number of seconds until the next page."""
+        """Return the number of seconds until the next page of the outbox is checked."""
         return self._pause
