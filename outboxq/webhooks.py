@@ -54,7 +54,7 @@ class Webhook:
     """Another program's HTTP endpoint, to which events are sent."""
 
     url: str = field(repr=False)  # its path may be a secret
-    """An https URL. A user or password in it is refused, and redirects are not followed."""
+    """An https URL. A user name or password in the URL is refused, and redirects are not followed."""
     secret: str | Sequence[str] = field(repr=False)
     """The secret that signs each event: ``whsec_`` followed by 24 to 64 bytes in base64. While the secret is being
     rotated, give both the new and the old one; each event then has two signatures.

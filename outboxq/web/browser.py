@@ -61,8 +61,8 @@ class Browser:
 
     @classmethod
     def of(cls, request: Request, client: Client, key: bytes, *, person: str, is_renewed: bool = False) -> Self:
-        """Return the browser that sent the request. With `is_renewed`, it gets a new secret, for example after a
-        login.
+        """Return the browser that sent the request. With `is_renewed`, the browser gets a new secret, for example after
+        a login.
         """
         kept = request.cookies.get(client.cookie(_COOKIE), "")
         secret = kept if len(kept) == _SECRET_LENGTH and not is_renewed else secrets.token_urlsafe(32)
@@ -74,7 +74,7 @@ class Browser:
         return derived(self.key, "form").hex()
 
     def remember(self, request: Request, response: Response) -> None:
-        """Store the secret in the browser if it is not there yet."""
+        """Store the secret in the browser, unless the browser already has it."""
         if request.cookies.get(self.client.cookie(_COOKIE)) != self.secret:
             self.client.set_cookie(response, _COOKIE, self.secret)
 
@@ -255,7 +255,7 @@ def is_loopback_name(host: str) -> bool:
 
 
 def is_ip_address(host: str) -> bool:
-    """Return whether the host is an IP address and not a name, which a name server controls."""
+    """Return whether the host is an IP address and not a name, because names are controlled by a name server."""
     return _address(host_name(host).strip("[]")) != ""
 
 

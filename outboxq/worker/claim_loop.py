@@ -96,8 +96,8 @@ class ClaimLoop(threading.Thread):
         for a handler: if this worker died, each of them would needlessly become a suspect.
         """
         self._bytes_each = float(2**18)
-        """The mean size of the arguments in the last claim. Before the first claim, it is the largest size that is
-        accepted.
+        """The mean size of the arguments in the last claim. Before the first claim, the value is the largest accepted
+        size.
         """
 
     def expect_recovered(self) -> None:
@@ -151,7 +151,7 @@ class ClaimLoop(threading.Thread):
 
     def _wait_for_last_tasks(self) -> bool:
         """Wait for the claimed tasks if the worker has claimed its `max_tasks`. Returns False if waiting tasks were
-        released because the handlers ahead of them are slow, so that others can be claimed in their place.
+        released because the running handlers are slow, so that other tasks can be claimed instead.
         """
         while self._tasks_left == 0 and not self.stopping.is_set():
             self.distributor.at_work(saturated=True)  # this worker takes no more tasks, so it calls others
@@ -263,7 +263,7 @@ class ClaimLoop(threading.Thread):
             self.tasks = self.tasks.snapshot()
 
     def _dispatch(self, claims: Sequence[Claim], sent: float) -> None:
-        """Hold the claims and pass them to the handlers, suspects one at a time. Release unknown tasks."""
+        """Hold the claims, and pass them to the handlers. Pass on suspects one at a time, and release unknown tasks."""
         tasks, stopping, keeps_log = self.tasks, self.stopping, self.settings.handler_log
         self._bytes_each = max(1.0, sum(len(claim.args) for claim in claims) / len(claims))
         known, strangers = [], []  # decided once, because a task may be declared in the meantime

@@ -497,8 +497,8 @@ class Handback:
         """Write the releases. Returns the ids of the tasks that had already ended, and the ids of the tasks that a lock
         prevents from being released.
 
-        If a cancel was requested for a task, its release ends it, and so has to wait for its batch's row. The other
-        tasks are released.
+        If a cancel was requested for a task, the release ends the task, and so has to wait for the row of the task's
+        batch. The other tasks are released.
         """
         try:
             return self.store.finish_unlocked(outcomes)

@@ -238,8 +238,8 @@ def _failed_for_good(context: TaskContext, error: BaseException, **more: str) ->
 
 
 def _describe(error: BaseException) -> dict[str, str]:
-    """Return the strings that describe an error in its event. They do not contain local variables, are truncated, and
-    contain only characters that databases accept.
+    """Return the strings that describe an error in its event. The strings do not contain local variables, are
+    truncated, and contain only characters that databases accept.
     """
     kind = type(error)
     try:

@@ -127,15 +127,15 @@ class LeaseView(Protocol):
         """Return whether this attempt's outcome must not count, even if the database accepts it."""
 
     def hold_until(self, context: TaskContext, deadline: float) -> None:
-        """Record that the lease is valid until `deadline` (`time.monotonic()`). Infinity means that it is valid as long
-        as a transaction holds the database's only lock.
+        """Record that the lease is valid until `deadline` (`time.monotonic()`). Infinity means that the lease is valid
+        as long as a transaction holds the database's only lock.
         """
 
     def ending(self, active: ActiveClaim) -> None:
         """Record that the claim is about to end. From then on, the loss of its lease is not reported."""
 
     def mark_lost(self, claim: Claim) -> None:
-        """Tell the handler that this lease has ended in the database."""
+        """Tell the handler that the lease of this claim has ended in the database."""
 
 
 @dataclass(eq=False, repr=False)
@@ -188,8 +188,8 @@ class Leases:
         hold the claim.
 
         The worker and the token are the same as before the crash, so the running handler continues under the new claim.
-        A handler that was informed that its lease was lost is not told about the new claim. It may have stopped
-        halfway, so its outcome does not count (`is_void`).
+        A handler that was informed that its lease was lost is not told about the new claim. The handler may have
+        stopped halfway, so its outcome does not count (`is_void`).
         """
         with self._lock:
             one = self._find(claim)

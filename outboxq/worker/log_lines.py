@@ -161,7 +161,9 @@ def _message(outcome: Outcome) -> str:
 
 
 def _first_line(text: str) -> str:
-    """Return the first line, shortened, with unprintable characters escaped: a message must not control a terminal."""
+    """Return the first line, shortened, with unprintable characters escaped, because a message must not control a
+    terminal.
+    """
     line = text.strip().partition("\n")[0].strip()
     cut = line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ..."
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in cut)

@@ -71,7 +71,7 @@ class ClaimCounts:
 
     claims: int = 0
     seconds: float = 0.0
-    """The sum over all these attempts."""
+    """The total duration of these attempts."""
     tasks: int = 0
     """The number of tasks that were claimed."""
     by_seconds: list[int] = field(default_factory=lambda: [0] * BUCKETS)
@@ -85,7 +85,7 @@ class LatenessCounts:
     """One schedule's counts, which cover the ticks whose tasks have started at least once."""
 
     seconds: float = 0.0
-    """The sum over these ticks."""
+    """The total lateness of these ticks."""
     by_seconds: list[int] = field(default_factory=lambda: [0] * BUCKETS)
     """The number of ticks in each bucket of `model.histograms`, by the seconds from the tick to the start of its task's
     handler.

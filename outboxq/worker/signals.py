@@ -104,8 +104,8 @@ def _die_of_stop_signals() -> None:
     """Reset the stop signals to their defaults in a forked child: the claims belong to its parent, and so does the
     order to stop.
 
-    A handler in Python could not end the child while the child is running C code. On Python 3.13.0 it would never run
-    in a child that was forked by a thread other than the main one, such as a thread that runs tasks.
+    A handler in Python could not end the child while the child is running C code. On Python 3.13.0, such a handler
+    would never run in a child that was forked by a thread other than the main one, such as a thread that runs tasks.
     """
     for number in STOP_SIGNALS:
         if signal.getsignal(number) in _handlers:

@@ -47,8 +47,8 @@ _VERIFYING = 5.0
 worker does not have to wait for the database.
 """
 FIRST_INTERRUPTION_DELAY = timedelta(seconds=1)
-"""The delay after the first interruption. It doubles each time (1, 2, 4, 8 and 16 s), so a server has half a minute to
-come back.
+"""The delay after the first interruption. The delay doubles each time (1, 2, 4, 8 and 16 s), so a server has half a
+minute to come back.
 """
 _FAILURES = frozenset({EventType.RETRY_SCHEDULED, EventType.FAILED})
 """The events that record a failed attempt."""
@@ -157,7 +157,7 @@ class Application:
     """The application whose tasks are run."""
 
     store: Store
-    """Transactional tasks write through its connections."""
+    """The application's store. Transactional tasks write through its connections."""
     tasks: TaskRegistry
     integration: Integration
     hooks: HookCalls | None
@@ -180,7 +180,7 @@ class HandlerRunner:
     keeper: KeeperPlace | None = None
     """Keeps the lines that handlers log. None if the lines are not kept."""
     timeouts: Timeouts | None = None
-    """Enforces the timeouts of tasks that ask for it. None if timeouts are not enforced."""
+    """Enforces the timeouts of tasks whose timeout action requires it. None if timeouts are not enforced."""
     grace: timedelta | None = timedelta(seconds=30)
     """The time between a timeout and the forced end of the attempt. None if this process never ends an attempt by
     force.
@@ -287,7 +287,9 @@ class HandlerRunner:
         return limit
 
     def _kill(self, active: ActiveClaim, task: Task[..., Any], limit: TimeLimit) -> None:
-        """End an attempt whose handler is not stopping. Its thread cannot be ended, so the process has to exit."""
+        """End an attempt whose handler is not stopping. The handler's thread cannot be ended, so the process has to
+        exit.
+        """
         context = active.context
         context.ended = time.monotonic()
         seconds = context.ended - (context.began or context.ended)

@@ -3,8 +3,8 @@ even then, end it without waiting for the handler.
 
 The last part of the module contains time limits for other calls that may never return.
 
-An exception for another thread is stored in that thread's slot, and is raised there some lines later. By then, the
-handler may have ended, and the thread may be running another handler. So a handler ends in a fixed order
+An exception for another thread is stored in that thread's slot, and is raised there a few lines of code later. By then,
+the handler may have ended, and the thread may be running another handler. So a handler ends in a fixed order
 (`TimeLimit.call`): it first sets a flag, after which no exception is sent; then it waits for an exception that is being
 sent; then it empties the slot. This takes no lock, because an exception that arrived while the lock was held would
 leave it locked.
@@ -75,7 +75,9 @@ class TimeLimit:
         self._is_held_back = False
         """True while the handler's thread is running the worker's code, which an exception must not interrupt."""
         self._is_owed = False
-        """True if an exception became due while the worker's code was running. It is raised at the end of that code."""
+        """True if an exception became due while the worker's code was running. The exception is raised at the end of
+        that code.
+        """
         self._has_ended = False
         self._is_reported = threading.Event()
         """A `threading.Event` that is set when `on_kill` has returned."""
@@ -211,8 +213,8 @@ class TimeLimit:
             pass
 
     def act(self) -> float:
-        """Raise TaskTimeout or end the attempt, if that is due. Returns the time at which to call this again
-        (`time.monotonic()`). Only one thread calls it.
+        """Raise TaskTimeout or end the attempt, if that is due. Returns the time at which to call this method again
+        (`time.monotonic()`). Only one thread calls this method.
         """
         now = time.monotonic()
         if self._has_ended or now < min(self.due, self._kill_at):

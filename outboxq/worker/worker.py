@@ -123,7 +123,7 @@ class Worker(Answering):
     @naming_options("run()", OF_A_RUN)
     def run(self, *, burst: bool = False) -> int:
         """Work until SIGTERM, SIGINT or SIGHUP, then let running tasks finish. After a second signal, after SIGQUIT, or
-        at the end of the drain timeout, the worker releases them.
+        at the end of the drain timeout, the worker releases the tasks that are still running.
 
         With `burst`, the worker stops when no task is due, or when no due task can be claimed; until then, it also runs
         the tasks that its tasks enqueue. Retries and delayed tasks that are due later remain. Raises the same
@@ -434,7 +434,7 @@ class Worker(Answering):
 
     def _on_kill(self, active: ActiveClaim, thread: int) -> None:
         """Stop the worker, because the handler in this thread is not stopping, and only the exit of the process can end
-        it.
+        the handler.
         """
         text = "%s: the handler is not stopping, so this process must exit; it claims no more tasks, and lets its other handlers finish"
         log.error(text, active.claim, extra=fields_of(active.claim))

@@ -36,7 +36,7 @@ class GroupByException:
     exception: str | None
     """The exception's class; None for tasks that failed without an exception."""
     task_names: tuple[str, ...]
-    """The tasks, the one with the most dead letters first."""
+    """The names of the tasks. The task with the most dead letters comes first."""
     count: int
     first_failed_at: datetime
     last_failed_at: datetime

@@ -187,7 +187,8 @@ def suggestions(request: PageRequest, *, queues: Iterable[str], tasks: Iterable[
 def _listed(
     request: PageRequest, state: str, given: Mapping[str, str], sort: str
 ) -> tuple[TaskPage, Mapping[UUID, timedelta]]:
-    """Return the page of tasks that the URL specifies and, if it is sorted by time, the tasks' times.
+    """Return the page of tasks that the URL specifies. If the page lists the slowest tasks, also return the duration or
+    the wait of each task.
 
     Raises InvalidArgument.
     """

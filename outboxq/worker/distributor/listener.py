@@ -70,8 +70,8 @@ class Listener(threading.Thread):
     def __post_init__(self) -> None:
         super().__init__(name="outboxq-listener", daemon=True)
         self.connections = 0
-        """The number of times that listening has begun. If it has changed, notifications may have been missed in the
-        meantime.
+        """The number of times that listening has begun. If this number has changed, notifications may have been missed
+        in the meantime.
         """
         self.session = 0
         """The number of the listening session, which holds a lock on this number."""
@@ -150,8 +150,8 @@ class Listener(threading.Thread):
     def _prove_delivery(self, connection: psycopg.Connection[Any]) -> None:
         """Prove that notifications from the trigger in the worker's database reach this connection.
 
-        Even if LISTEN succeeds, they may not arrive: a pooler may be in between, or the connection may lead to another
-        database. The trigger must be on the same outbox table that the worker's own connections find.
+        Even if LISTEN succeeds, notifications may not arrive: a pooler may be in between, or the connection may lead to
+        another database. The trigger must be on the same outbox table that the worker's own connections find.
         """
         word = f"{PROOF}{uuid4().hex}"
         other = (self.connect_notifier or self.connect)()

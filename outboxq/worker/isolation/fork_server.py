@@ -144,7 +144,7 @@ class ForkServer:
             self._control.sendall(order + str(pid).encode() + b"\n")
 
     def _listen(self) -> None:
-        """Read the server's messages until it ends."""
+        """Read the server's messages until the server ends."""
         assert self._control is not None
         try:
             with self._control.makefile("r") as lines:

@@ -66,8 +66,8 @@ def publish(
     clock: Callable[[], float] = time.monotonic,
 ) -> Report:
     """Publish the messages, and return their outcomes. No call begins once half of the time until the deadline has
-    passed. A call that began later could be cut off by the deadline even though the broker was answering as fast as
-    before, and its events would then be published twice.
+    passed. The deadline could cut off a call that began later, even though the broker was answering as fast as before.
+    The events of that call would then be published twice.
 
     A call to the transport contains at most one event for each partition key, and the key's next event follows only
     after the answer to the previous one has arrived. Otherwise, a broker could have a later event for a key but lack an

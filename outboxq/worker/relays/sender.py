@@ -102,7 +102,7 @@ class Sender(threading.Thread):
         self._on_thread_failure = on_thread_failure
         self._shards: dict[int, Shard] = {}
         self._number = relay.declared.shards
-        """The number of shards in the database. Another release may declare a different number."""
+        """The number of shards in the database. Another version of the application may declare a different number."""
         self._round = 0
         self._take_at = 0.0
         self._finds_none_free = False
@@ -119,7 +119,7 @@ class Sender(threading.Thread):
         self._failing = FailureLog(log)
         self._counting = threading.Lock()
         self.published = self.refused = 0
-        """The numbers of events that the broker has confirmed and refused."""
+        """The number of events that the broker has confirmed, and the number that the broker has refused."""
 
     def run(self) -> None:
         try:
@@ -199,7 +199,7 @@ class Sender(threading.Thread):
         return [one for one in looks if one is not None]
 
     def _in_turn(self) -> list[Shard]:
-        """Return the shards, with a different one first in each round, because after a failure, the shards behind the
+        """Return the shards. Each round begins with a different shard, because after a failure, the shards behind the
         failed one do not publish.
         """
         shards = list(self._shards.values())
@@ -396,8 +396,8 @@ class _Turn(threading.Thread):
 
 
 def _failure(report: Report, failures: int) -> RelayFailure:
-    """Return the pause after this report: up to a second if the broker confirmed other events, otherwise twice the
-    previous pause.
+    """Return the failure in this report, with the pause that follows: up to a second if the broker confirmed other
+    events, otherwise up to a minute, depending on the number of failures.
     """
     is_partial = bool(report.confirmed)
     longest = _FIRST_BACK_OFF if is_partial else min(_FIRST_BACK_OFF * 2 ** min(failures, 6), _LONGEST_BACK_OFF)

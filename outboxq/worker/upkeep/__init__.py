@@ -120,8 +120,8 @@ class WorkerRegistration:
                 self.store.worker_orders.answer(self.worker_id, self.orders.stacks())
 
     def _describe(self) -> None:
-        """Store the description of the process if it has changed. The registration is valid without it, so a failure is
-        only logged.
+        """Store the description of the process if it has changed. The registration is valid without the description, so
+        a failure is only logged.
 
         Raises FileUnusable.
         """

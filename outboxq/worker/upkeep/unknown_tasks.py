@@ -58,7 +58,7 @@ class UnknownTasks:
         """A `threading.Event` that is set when a claimed task has a name that `recent()` did not contain."""
         self._lock = threading.Lock()
         self._seen_at: dict[tuple[str, str], float] = {}
-        """The queue and the name of each task, and the time at which it was last seen, in order of these times."""
+        """The queue and the name of each task, and the time at which the task was last seen, in chronological order."""
         self._unlogged: Counter[str] = Counter()
         self._logged_at: dict[str, float] = {}
 
