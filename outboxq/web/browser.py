@@ -361,13 +361,13 @@ def _cookie(one: Comfort) -> str:
 
 
 def without_comforts(query: MultiDict[str, str]) -> MultiDict[str, str]:
-    """Return the page's parameters without the choices for the browser."""
+    """Return the page's parameters without the choices that a person makes for the browser."""
     names = {one.name for one in _COMFORTS}
     return MultiDict([(name, value) for name, value in query.items(multi=True) if name not in names])
 
 
 def own_path(request: Request) -> str:
-    """Return the URL of the page, without its host and without the choices for the browser."""
+    """Return the URL of the page, without its host and without the choices that a person makes for the browser."""
     return _path(request, {})
 
 
@@ -378,7 +378,9 @@ def _path(request: Request, more: Mapping[str, str]) -> str:
 
 
 def quoted(path: str) -> str:
-    """Return the path quoted for a URL. It begins with exactly one slash, so that it never leads to another host."""
+    """Return the path quoted for a URL. The quoted path begins with exactly one slash, so that it never leads to
+    another host.
+    """
     return "/" + quote(path.lstrip("/\\"), safe="/:@!$&'()*+,;=~")
 
 

@@ -307,7 +307,7 @@ class Probes:
 
     def health(self) -> Response:
         """Return 200 if the database is responding, otherwise 503, and report whether the tables are locked. Anyone may
-        request this, so it does not report anything else.
+        request this page, so it does not report anything else.
 
         The check uses its own connection and does not wait for locks.
         """

@@ -138,8 +138,8 @@ def moment(value: datetime | None, *, is_fine: bool = False) -> Markup | str:
 
 
 def clock(value: datetime | None, now: datetime) -> Markup | str:
-    """Return a short `<time>` element, without the date if it is today and without the year if it
-    is the current year.
+    """Return a short `<time>` element, without the date for a time today and without the year for a time in the current
+    year.
     """
     if value is None:
         return ""

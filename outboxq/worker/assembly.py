@@ -277,7 +277,7 @@ def _senders(
 class Connections:
     """Three stores on the worker's own connections, since handlers may occupy all of the application's connections.
 
-    There are three, so that no store has to wait for another.
+    There are three stores, so that none of them has to wait for another.
     """
 
     def __init__(self, store: Store, *, stopping: threading.Event, stopped: threading.Event) -> None:

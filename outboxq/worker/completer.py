@@ -78,9 +78,9 @@ class Completer(threading.Thread):
     database answers.
 
     An outcome whose task is locked by another transaction waits separately from the others, and so do all outcomes of
-    tasks in a batch whose row is locked. The first of them waits for that row until the lock timeout
-    (`postgresql_session.py`). After that, the batch's outcomes are tried separately every half second until they are
-    written. Each try is brief, and new outcomes are written between tries.
+    tasks in a batch whose row is locked. The first outcome that needs such a row waits for the row until the lock
+    timeout (`postgresql_session.py`). After that, the batch's outcomes are tried separately every half second until
+    they are written. Each try is brief, and new outcomes are written between tries.
     """
 
     store: Store

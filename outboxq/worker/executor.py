@@ -211,7 +211,7 @@ def _run(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None) ->
 def _called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call the function and return its result. If the function forks this process, the child process ends in this call.
 
-    Otherwise, it would continue as a second worker on the same connections, and would record the outcome of this
+    Otherwise, the child would continue as a second worker on the same connections, and would record the outcome of this
     process's task.
     """
     depth = forks.depth

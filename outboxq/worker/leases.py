@@ -64,7 +64,7 @@ class ActiveClaim:
     earlier queries do not count.
     """
     child: int | None = None
-    """The id of the child process that is running the handler. None if a thread is running it."""
+    """The id of the child process that is running the handler. None if the handler is running in a thread."""
     is_limited: bool = False
     """True if the worker enforces the task's timeout."""
     warned_late: bool = False
@@ -95,8 +95,8 @@ class ActiveClaim:
         return waited if waited > 0 else 0.0, None if ended is None else ended - began
 
     def warn_if_late(self) -> None:
-        """Warn once that the handler has run past its timeout. This is checked at each heartbeat and when the handler
-        has ended.
+        """Warn once that the handler has run past its timeout. The timeout is checked at each heartbeat and when the
+        handler has ended.
         """
         if self.context.timed_out and not self.warned_late:
             self.warned_late = True
@@ -224,7 +224,7 @@ class Leases:
 
     def _extend(self, one: ActiveClaim, sent: float) -> None:
         """Record that the heartbeat sent at this time has extended the lease. If the handler acquired the database's
-        only lock after that heartbeat was written, its lease still lasts as long as its transaction.
+        only lock after that heartbeat was written, the lease still lasts as long as the handler's transaction.
         """
         with self._lock:
             if one.context.deadline != math.inf:

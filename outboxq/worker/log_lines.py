@@ -1,9 +1,9 @@
 """The lines that are logged when a worker starts and when an attempt ends. The first line answers the usual questions
 about a task that is not running. The line about a failure names its exception. An exception's message may contain
-personal data. Its traceback contains the messages of all exceptions that led to it, and a database error contains the
-statement with its parameters. Therefore the line contains only the type and the first line of the message, where
-libraries usually describe the error without the values. The whole exception is in `exc_info`, as usual in Python when
-an error is logged: error trackers need it, and the application's formatter decides whether to print it.
+personal data. The traceback contains the messages of all exceptions that led to this exception, and a database error
+contains the statement with its parameters. Therefore the line contains only the type and the first line of the message,
+where libraries usually describe the error without the values. The whole exception is in `exc_info`, as usual in Python
+when an error is logged: error trackers need it, and the application's formatter decides whether to print it.
 """
 
 from __future__ import annotations

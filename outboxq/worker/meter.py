@@ -136,8 +136,8 @@ class Meter:
             self._count(claim, AttemptEnd.LOST, timing)
 
     def lease_lost(self, queue: str) -> None:
-        """Count a lease that has expired or that another worker has taken. It is counted when this worker notices the
-        loss.
+        """Count a lease that has expired or that another worker has taken. The lease is counted when this worker
+        notices the loss.
         """
         with self._lock:
             self._leases_lost[queue] += 1

@@ -169,7 +169,9 @@ class WorkerSettings:
     port. A port requires the extra `prometheus`.
     """
     metrics_host: str = field(default="127.0.0.1", metadata={"check": _host})
-    """The address on which `metrics_port` is opened. Anyone who can reach it can read the names of queues and tasks."""
+    """The address on which `metrics_port` is opened. Anyone who can reach this address can read the names of queues and
+    tasks.
+    """
     on_failpoint: OnFailpoint = ignore_failpoint
     """A function that is called at each `Failpoint`, for tests."""
 

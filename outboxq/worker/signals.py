@@ -68,7 +68,7 @@ def in_main_thread() -> bool:
 
 
 def unignored_stop_signals() -> list[signal.Signals]:
-    """Return the `STOP_SIGNALS` that this process does not ignore. Under nohup it ignores SIGHUP."""
+    """Return the `STOP_SIGNALS` that this process does not ignore. Under nohup, the process ignores SIGHUP."""
     return [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
 
@@ -101,8 +101,8 @@ _handlers: list[Callable[[int, FrameType | None], None]] = []
 
 
 def _die_of_stop_signals() -> None:
-    """Reset the stop signals to their defaults in a forked child: the claims belong to its parent, and so does the
-    order to stop.
+    """Reset the stop signals to their defaults in a forked child, because the claims belong to its parent, and so does
+    the order to stop.
 
     A handler in Python could not end the child while the child is running C code. On Python 3.13.0, such a handler
     would never run in a child that was forked by a thread other than the main one, such as a thread that runs tasks.

@@ -162,8 +162,8 @@ class TimeLimit:
         """Prevent TaskTimeout inside the block, which is the worker's own code. A TaskTimeout that becomes due there is
         raised at the end of the block.
 
-        Otherwise it could break one of the worker's connections, or arrive after a function has returned but before its
-        result is stored.
+        Otherwise, a TaskTimeout could break one of the worker's connections, or arrive after a function has returned
+        but before its result is stored.
         """
         self._hold_back()
         try:
@@ -298,8 +298,8 @@ class Timeouts:
 
 
 def run_with_timeout(seconds: float, call: Callable[[], object]) -> bool:
-    """Run the call in a thread. Returns whether the call ended in time. If not, it continues, but does not keep the
-    process alive.
+    """Run the call in a thread. Returns whether the call ended in time. If not, the call continues, but does not keep
+    the process alive.
     """
     thread = threading.Thread(target=call, name="outboxq-deadline", daemon=True)
     thread.start()

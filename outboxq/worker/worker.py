@@ -96,7 +96,7 @@ class Worker(Answering):
         self.label = settings.label or f"{socket.gethostname()}:{os.getpid()}"
         self.introduces_itself = True
         """If True, the first log line names the database, the queues and the way in which the worker notices tasks. If
-        False, it names only the worker.
+        False, that line names only the worker.
         """
         self._tasks, self._application = tasks, store
         self._task_names = names = sorted(task.name for task in tasks)
@@ -178,7 +178,7 @@ class Worker(Answering):
 
     @property
     def is_healthy(self) -> bool:
-        """False once a worker thread has died or the database refuses to record outcomes. The worker then claims no
+        """False once a worker thread has died or the database has refused to record outcomes. The worker then claims no
         more tasks, and should be stopped. Also False while the worker's role lacks a privilege that is required to
         claim tasks. `health.error` gives the reason.
         """
@@ -215,7 +215,9 @@ class Worker(Answering):
 
     @property
     def running_tasks(self) -> list[Claim]:
-        """The claims of the tasks whose handlers are running. Reading it takes no lock, so a signal handler may use it."""
+        """The claims of the tasks whose handlers are running. Reading this property takes no lock, so a signal handler
+        may read it.
+        """
         return self._parts.leases.running()
 
     @property
@@ -416,7 +418,7 @@ class Worker(Answering):
             senders.stop(timedelta(seconds=max(_GIVE_BACK_TIMEOUT, deadline - time.monotonic())))
 
     def _end_handlers(self, deadline: float) -> None:
-        """End the child processes, which kills their handlers, and stop enforcing timeouts and keeping log lines."""
+        """End the child processes, so that their handlers are killed. Stop enforcing timeouts and keeping log lines."""
         parts = self._parts
         parts.timeouts.stop()
         if parts.keeper is not None:

@@ -150,7 +150,7 @@ def page(request: PageRequest) -> View:
 
 
 def _steps(request: PageRequest, detail: TaskDetail) -> list[ShownStep]:
-    """Return the task's steps. If the events show that there are none, the database is not queried."""
+    """Return the task's steps. If the events show that there are no steps, the database is not queried."""
     if not detail.is_cut and not any(one.event_type is EventType.STEP_COMPLETED for one in detail.events):
         return []
     may_see = request.viewer.may_see_arguments
@@ -221,8 +221,8 @@ def _bulk(request: PageRequest, task: TaskExecution) -> dict[str, str | None] | 
 
 
 def _next_due(detail: TaskDetail) -> datetime | None:
-    """Return the due time of a task that is also waiting for another reason. In that case, the sentence about the
-    task's state does not mention the due time.
+    """Return the due time of a task that is not due yet, if another reason explains why the task is waiting. In that
+    case, the sentence about the task's state does not mention the due time.
     """
     if detail.due_at is None or detail.due_at <= detail.at or detail.explanation.reason in _WAITS:
         return None

@@ -109,7 +109,9 @@ class Listener(threading.Thread):
             self._error = self._error or "closed"
 
     def _attempt(self) -> bool:
-        """Connect, and listen until the connection breaks. Returns whether it lasted longer than `_STEADY_AFTER`."""
+        """Connect, and listen until the connection breaks. Returns whether the connection lasted longer than
+        `_STEADY_AFTER`.
+        """
         began = math.inf
         try:
             connection = self._open()

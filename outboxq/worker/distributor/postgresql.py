@@ -382,8 +382,8 @@ class Calls:
             self.look_at = min(self.look_at, call.look_at)
 
     def answered(self, queue: str, number: int) -> None:
-        """Forget the calls for this queue up to this one, because another worker found nothing due after it had
-        received them.
+        """Forget the calls for this queue up to the call with this number, because another worker found nothing due
+        after it had received these calls.
         """
         places = [place for place, call in enumerate(self._calls) if (call.queue, call.number) == (queue, number)]
         if places and len(self._calls) < _MOST:

@@ -21,7 +21,7 @@ from .base import POLL, DistributorSettings, Health, Wakeup
 
 _WATCH = ((1.0, 0.002), (10.0, 0.006), (60.0, 0.010), (float("inf"), 0.020))
 """Pairs (A, B): while the worker has been idle for less than A seconds, check every B seconds. A check takes 4 µs, but
-waking up for it, with cold processor caches, takes 100 µs or more: checks 6 ms apart cost 2 % of a core.
+waking up for it, with cold processor caches, takes 100 µs or more, so checks 6 ms apart cost 2 % of a core.
 """
 _HINT_SECONDS = 0.02
 """For this many seconds after a commit in this process begins, the distributor checks almost without a pause."""

@@ -114,7 +114,7 @@ class ForkServer:
 
     def end_of(self, pid: int, timeout: float) -> int | None:
         """Wait for a child to end, and return its exit code, or None after `timeout` seconds. A negative code means
-        that a signal killed it.
+        that a signal killed the child.
         """
         with self._changed:
             self._changed.wait_for(lambda: pid in self._ends or self.has_ended, timeout)

@@ -97,7 +97,7 @@ class Senders:
 
     @property
     def have_ended(self) -> bool:
-        """True if all senders have ended, as they do in a burst."""
+        """True if all senders have ended, as they do at the end of a burst."""
         return not any(one.is_alive() for one in self.senders)
 
     def request_stop(self) -> None:

@@ -52,7 +52,7 @@ class Report:
 
     @property
     def failure(self) -> str | None:
-        """The reason why the relay must pause; None if it need not."""
+        """The reason why the relay must pause; None if the relay may continue."""
         return next(reversed(self.unsure.values()), None)
 
 
@@ -180,7 +180,7 @@ def _search(transport: Transport, messages: Sequence[Message], deadline: float, 
 
 
 def _clear(unsure: dict[int, str], part: Sequence[Message], report: Report) -> None:
-    """Remove the messages for which an earlier call raised an error, and which now have an outcome."""
+    """Remove the messages that now have an outcome, although an earlier call with them raised an error."""
     answered: Mapping[int, object] = {**dict.fromkeys(report.confirmed), **report.refused}
     for one in part:
         if one.id in answered:

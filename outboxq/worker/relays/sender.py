@@ -31,7 +31,7 @@ _TAKE_EVERY = 2.0
 shards.
 """
 _LONGEST_SLEEP = 5.0
-"""Seconds after which a sender searches even if it has not been notified. A held key may have become free, for example.
+"""Seconds after which a sender searches even if it has not been notified. For example, a held key may have become free.
 """
 _ANNOUNCED_FOR = timedelta(seconds=30)
 _POLL = 0.5

@@ -157,8 +157,8 @@ class WorkerRegistration:
                 self.store.workers.unregister(self.worker_id, met_unknown=bool(self.unknown_tasks()))
 
     def pause(self) -> float:
-        """Return the number of seconds until the next renewal. It is due immediately if an unknown task, a failure or a
-        new state is not registered yet.
+        """Return the number of seconds until the next renewal. The renewal is due immediately if an unknown task, a
+        failure or a new state is not registered yet.
         """
         is_written = (
             self.orders.state() is self._written_state
@@ -202,7 +202,7 @@ class BatchCanceller:
         """The time of the last check (`time.monotonic()`)."""
 
     def run_once(self) -> None:
-        """Cancel the other tasks in the batches that require it."""
+        """Cancel the tasks in all batches that are being cancelled."""
         self._is_due, self._looked_at = False, time.monotonic()
         self.store.batches.continue_cancelling()
 
@@ -372,7 +372,9 @@ class StatisticsUpkeep:
         return min(again, _SAMPLE_EVERY)
 
     def _count(self) -> list[QueueSample]:
-        """Count all waiting tasks, on a separate connection: this may take seconds, and claims must not wait for it."""
+        """Count all waiting tasks, on a separate connection, because the count may take seconds and claims must not
+        wait for it.
+        """
         apart = self.store.reserved(self.stopping)
         try:
             return apart.samples.count()
@@ -430,8 +432,8 @@ class ServiceThread(threading.Thread):
         self._wake = wake or threading.Event()
 
     def run_early(self) -> None:
-        """Run the service once, before the thread starts. If a thread ran it while the worker was being stopped, the
-        thread could outlive its connections.
+        """Run the service once, before the thread starts. If the thread began by running the service, it could outlive
+        the connections of a worker that is being stopped.
         """
         with suppress(Exception):  # the thread tries again
             self._service.run_once()

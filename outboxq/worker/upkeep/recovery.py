@@ -70,7 +70,9 @@ class Recovery:
         fast.
         """
         self._broken: dict[Lease, float] = {}
-        """Leases whose tasks cannot be recovered, and when recovery will be tried again (`time.monotonic()`)."""
+        """Leases whose tasks cannot be recovered, and the times at which recovery will be tried again
+        (`time.monotonic()`).
+        """
         self._watch = min(_WATCH_SECONDS, self._every)
         self._looked_at: float | None = None
         self._pause = 0.0
