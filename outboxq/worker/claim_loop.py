@@ -163,7 +163,9 @@ class ClaimLoop(threading.Thread):
         return True
 
     def _claim_once(self) -> bool:
-        """Claim once, start the claimed tasks, and wait if there are no more. Returns whether a burst is over."""
+        """Claim once, start the claimed tasks, and wait if no more tasks can be claimed. Returns whether a burst is
+        over.
+        """
         limit = self._wait_for_capacity()
         if self._quiet_order.is_set():
             self._wait_quietly()

@@ -184,8 +184,8 @@ class Completer(threading.Thread):
             raise
 
     def _write_next(self) -> bool:
-        """Write the new outcomes and then the outcomes that have waited longest for a lock, if they are due. Returns
-        False after writing the last outcomes.
+        """Write the new outcomes. Then write the outcomes that have waited longest for a lock, if those outcomes are
+        due. Returns False after writing the last outcomes.
         """
         batch: list[Outcome] = []
         last: Outcome | threading.Event | None = None

@@ -309,8 +309,8 @@ class Leases:
         lost: Collection[UUID] = frozenset(),
     ) -> None:
         """Count how these attempts ended, except those that have already been counted. None stands for a claim that
-        this process never held. The completer and a stopping worker's release may both end an attempt; whichever is
-        first counts it.
+        this process never held. The completer and a stopping worker's release may both end an attempt; whichever comes
+        first counts the attempt.
         """
         with self._lock:
             new = [

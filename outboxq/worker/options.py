@@ -125,7 +125,7 @@ class WorkerSettings:
     """The address of the server itself, if the engine's address leads to a pooler. None means the engine's address."""
     relay: bool = True
     """If the code declares relays to brokers, publish their events. False means that `outboxq relay run` or other
-    workers do so.
+    workers publish these events.
     """
     drain_timeout: timedelta = field(default=timedelta(seconds=25), metadata={"check": duration})
     """The time allowed for running tasks to finish when the worker stops."""
@@ -154,7 +154,7 @@ class WorkerSettings:
     machine) crashes, the most recent tasks may then run again, except for transactional tasks.
     """
     log_tracebacks: bool | None = None
-    """The log records of failed attempts that include the exception as `exc_info`. None means the records of final
+    """The log records that include the exception of a failed attempt as `exc_info`. None means the records of final
     attempts, or all records if the level is DEBUG; True means all records, and False none. Messages and tracebacks may
     contain personal data.
     """

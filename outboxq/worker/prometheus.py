@@ -283,7 +283,9 @@ def next_ticks(store: Store) -> dict[str, float]:
 
 
 class GaugeCache:
-    """The latest gauges from the database. They are read by a separate thread, so that a scrape does not wait forever."""
+    """The latest gauges from the database. The gauges are read by a separate thread, so that a scrape does not wait
+    forever.
+    """
 
     def __init__(self, read: Callable[[], Gauges], clock: Callable[[], float] = time.monotonic) -> None:
         self._read, self._clock = read, clock
@@ -399,7 +401,7 @@ def _of_worker(worker: Worker) -> Iterator[Family]:
 
 
 def _of_database(gauges: Gauges | None) -> Iterator[Family]:
-    """Yield the database's gauges, or nothing if it did not respond."""
+    """Yield the database's gauges, or nothing if the database did not respond."""
     if gauges is None:
         return
     tasks: dict[tuple[str, ...], int] = {}

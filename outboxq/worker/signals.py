@@ -49,7 +49,7 @@ STACKS_SIGNAL: Final[int | None] = getattr(signal, "SIGUSR1", None)
 
 
 class SignalCounter:
-    """Counts the signals that a process receives. This takes no lock, so a signal handler may use it."""
+    """Counts the signals that a process receives. Counting takes no lock, so a signal handler may do it."""
 
     def __init__(self) -> None:
         self._first: float | None = None

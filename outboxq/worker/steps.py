@@ -240,7 +240,7 @@ class Steps:
         return step.load(found.result) if isinstance(found, Step) else result
 
     def _in_transaction(self, context: TaskContext, known: HandlerSteps, step: StepCall) -> Any:
-        """Call the function inside a transaction that also commits its result."""
+        """Call the function inside a transaction that also commits the function's result."""
         claim, holds = context.claim, self.store.dialect.one_writer
         unit: UnitOfWork | None = None
         before: float | None = None

@@ -62,7 +62,7 @@ class TaskRunner:
     """Checks that each claim is valid, runs its handler, and drops the claim unless its outcome is being written."""
 
     own: Store
-    """The worker's store, because checking whether a claim is valid must not wait until a handler returns a connection.
+    """The worker's store. Checking whether a claim is valid must not have to wait until a handler returns a connection.
     """
     leases: Leases
     outcomes: Outcomes
@@ -301,7 +301,7 @@ class HandlerRunner:
         self.on_kill(active, limit.thread)
 
     def _run_in_transaction(self, active: ActiveClaim, task: Task[..., Any], limit: TimeLimit | None) -> Outcome | None:
-        """Run the handler inside a transaction that also commits its completion. Any other outcome rolls the
+        """Run the handler inside a transaction that also commits the task's completion. Any other outcome rolls the
         transaction back.
 
         Returns None if the lease is lost.

@@ -6,8 +6,8 @@ The last part of the module contains time limits for other calls that may never 
 An exception for another thread is stored in that thread's slot, and is raised there a few lines of code later. By then,
 the handler may have ended, and the thread may be running another handler. So a handler ends in a fixed order
 (`TimeLimit.call`): it first sets a flag, after which no exception is sent; then it waits for an exception that is being
-sent; then it empties the slot. This takes no lock, because an exception that arrived while the lock was held would
-leave it locked.
+sent; then it empties the slot. None of these steps takes a lock, because an exception that arrived while the lock was
+held would leave it locked.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ class TimeLimit:
         return self._thread
 
     def overrun(self) -> TaskTimeout:
-        """Return the error for an attempt that was ended without waiting for its handler. Its traceback shows what the
-        handler is doing now.
+        """Return the error for an attempt that was ended without waiting for its handler. The error's traceback shows
+        what the handler is doing now.
         """
         error = TaskTimeout(
             f"the handler ran for longer than its timeout of {self.seconds:g} s, did not stop within the grace period of "

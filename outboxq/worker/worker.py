@@ -126,8 +126,8 @@ class Worker(Answering):
         at the end of the drain timeout, the worker releases the tasks that are still running.
 
         With `burst`, the worker stops when no task is due, or when no due task can be claimed; until then, it also runs
-        the tasks that its tasks enqueue. Retries and delayed tasks that are due later remain. Raises the same
-        exceptions as `start`. Only the main thread receives signals, so in any other thread, `run` raises
+        the tasks that its tasks enqueue. Retries and delayed tasks that are due later remain in their queues. Raises
+        the same exceptions as `start`. Only the main thread receives signals, so in any other thread, `run` raises
         ConfigurationError unless `burst` is True. A burst in another thread leaves signal handling and the exit of the
         process to the program, and `request_stop` ends the burst early.
 
@@ -345,8 +345,8 @@ class Worker(Answering):
         The order of the steps matters. Claiming stops first, because this worker would otherwise claim the tasks that
         it releases. Tasks that have not begun are released next, because another worker may be idle. Outcomes are
         written before the other tasks are released, because releasing a task fences its handler. Heartbeats continue
-        until then, because a task may take longer than its lease to finish. Connections are closed last, because all
-        the other steps need them.
+        until the tasks are released, because a task may take longer than its lease to finish. Connections are closed
+        last, because all the other steps need them.
         """
         parts = self._parts
         self._stopping.set()

@@ -328,8 +328,8 @@ class IsolatedRunner:
 
 
 def _end(code: int | None) -> str:
-    """Return a description of how a process with this exit code ended. A negative code means that a signal killed
-    it.
+    """Return a description of how a process with this exit code ended. A negative code means that a signal killed the
+    process.
     """
     if code is None:
         return "is no longer responding"

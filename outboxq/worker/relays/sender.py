@@ -209,7 +209,7 @@ class Sender(threading.Thread):
 
     def _until_look(self, looks: Sequence[RelayLook]) -> float:
         """Return the number of seconds for which the sender may sleep. If the sender has not announced that it is about
-        to sleep, announce it, and return 0, so that the sender searches once more first.
+        to sleep, make the announcement, and return 0, so that the sender searches once more before it sleeps.
         """
         longest = _LONGEST_SLEEP if len(self._shards) == self._number else _TAKE_EVERY
         if not looks:
@@ -347,8 +347,8 @@ class Sender(threading.Thread):
         shard.connection.close()
 
     def _forget(self) -> None:
-        """Forget how far the messages are known to be complete: after a failover, the server may count transactions
-        from a lower number.
+        """Forget how far the messages are known to be complete, because after a failover, the server may count
+        transactions from a lower number.
         """
         self._announced_until, self._is_ending = 0.0, False
         for one in self._shards.values():

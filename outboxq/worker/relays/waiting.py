@@ -21,8 +21,8 @@ class Waiting(Protocol):
 
     @property
     def listening(self) -> int:
-        """The number of the listening connection; 0 if senders are not notified. After a change, notifications may have been
-        missed.
+        """The number of the listening connection; 0 if senders are not notified. If this number has changed,
+        notifications may have been missed.
         """
 
     def start(self) -> None: ...

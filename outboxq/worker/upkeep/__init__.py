@@ -289,8 +289,8 @@ class MetricsWriter:
     """Every ten seconds, and when the worker stops, writes what the meter has counted since the previous write: a row
     for each queue and task.
 
-    Rows that could not be written are kept unchanged, with their ids, and are written first the next time. So each row
-    is written only once, even if the answer to its COMMIT was lost. Meanwhile, later counts remain in the meter.
+    Rows that could not be written are kept unchanged, with their ids, and are the first rows of the next write. So each
+    row is written only once, even if the answer to its COMMIT was lost. Meanwhile, later counts remain in the meter.
     """
 
     store: Store

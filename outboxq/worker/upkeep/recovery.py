@@ -1,7 +1,7 @@
 """Recover the tasks of dead workers, and only those tasks.
 
 An expired lease does not prove that its worker is dead. The worker may be unable to reach the database, may be waiting
-for a lock or may have been paused, or a clock may have been changed. So a worker recovers a task only after it has
+for a lock, or may have been paused. A clock may also have been changed. So a worker recovers a task only after it has
 twice found the task's lease unchanged. Between the two checks, this worker must have written to the database, and a
 live worker must have had enough time for its heartbeat. (A worker repeats a failed heartbeat every half second.)
 Anything that prevents this worker from checking or writing restarts the watch.
@@ -50,7 +50,7 @@ class Recovery:
 
     store: Store
     leases: Leases
-    """The leases held by this process, which it never recovers."""
+    """The leases held by this process. The process never recovers the tasks of its own leases."""
     every: timedelta
     prove_writable: Callable[[], object]
     """A function that writes, and raises an error if the database does not accept writes."""
