@@ -255,7 +255,9 @@ def is_loopback_name(host: str) -> bool:
 
 
 def is_ip_address(host: str) -> bool:
-    """Return whether the host is an IP address and not a name, because names are controlled by a name server."""
+    """Return whether the host is an IP address rather than a name. A name server can redirect a name, but not an
+    address.
+    """
     return _address(host_name(host).strip("[]")) != ""
 
 
@@ -341,8 +343,8 @@ class Comforts:
                 self.client.set_cookie(response, _cookie(one), self.chosen[one.name], seconds=_YEAR)
 
     def links(self, request: Request) -> list[tuple[str, list[tuple[str, str, bool]]]]:
-        """Return the words for each choice and, for each of its values, the URL of the same page with that value, the
-        words for the value, and whether it is the current one.
+        """Return the words for each choice, with its values. Each value has the URL of the same page with that value,
+        the words for the value, and whether the value is the current one.
         """
         return [
             (

@@ -95,8 +95,8 @@ def page(request: PageRequest) -> View:
 
 
 def by_exception(groups: Iterable[DeadLetterGroup]) -> list[GroupByException]:
-    """Return the groups by exception alone, largest first. A server that is down then takes up only one row, no matter
-    how many tasks call it.
+    """Return the groups by exception alone, largest first. With this grouping, a server that is down takes up only one
+    row, no matter how many tasks call it.
     """
     found: dict[str | None, list[DeadLetterGroup]] = {}
     for one in groups:
@@ -122,7 +122,7 @@ def _joined(exception: str | None, groups: Iterable[DeadLetterGroup]) -> GroupBy
 
 
 def _selection_of_all(group: GroupByException, given: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the filters that select a group by exception; None if the group has no exception to filter by."""
+    """Return the filters that select the dead letters with a group's exception; None if the group has no exception."""
     return None if group.exception is None else {**given, "exception": group.exception}
 
 

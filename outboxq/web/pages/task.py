@@ -303,7 +303,7 @@ _KINDS: Final[Mapping[str, tuple[str, str, str]]] = {
     EventType.REQUEUED: ("ready", "Redriven: runs again from its first attempt", ""),
     EventType.RESCHEDULED: ("", "Made due", ""),
 }
-"""The color and the words for an event, and the words for an attempt that it ended."""
+"""The color and the words for an event, and the words for an attempt that the event ended."""
 
 
 def _timed_attempts(detail: TaskDetail) -> list[TimedAttempt]:

@@ -41,8 +41,8 @@ _TASKS = 50
 _ENDED = 100
 """The maximum number of ended workers on a page."""
 _LOOKED_UP = 5
-"""The maximum number of silent workers whose last tasks are shown on the page that lists all workers. These are the
-workers that started most recently.
+"""The maximum number of silent workers whose last tasks are shown on the page that lists all workers. The page shows
+the last tasks of the workers that started most recently.
 """
 
 

@@ -60,8 +60,8 @@ class WorkDistributor(Protocol):
         """Record that the worker is busy: either a claim found tasks (as many as it asked for if `full` is True), or no
         thread is idle (`saturated`).
 
-        The worker does not need to be notified. If notifications have called it for tasks that it cannot take, it calls
-        other workers.
+        The worker does not need to be notified. If notifications have called this worker for tasks that it cannot take,
+        the worker calls other workers.
         """
 
     def wake(self) -> None:

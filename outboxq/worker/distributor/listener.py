@@ -51,7 +51,7 @@ class TriggerMissing(Exception):
 
 @dataclass(eq=False, repr=False)
 class Listener(threading.Thread):
-    """Listens to the trigger, on a connection over which the server delivers its notifications."""
+    """Listens to the trigger, on a connection over which the server delivers the trigger's notifications."""
 
     connect: Callable[[], psycopg.Connection[Any]]
     dialect: Dialect
@@ -87,7 +87,9 @@ class Listener(threading.Thread):
         return Health(listening=self._error is None, connections=self.connections, error=self._error)
 
     def run(self) -> None:
-        """Listen until closed. The pauses between attempts grow and vary, so as not to overload a server that has come back."""
+        """Listen until `close` is called. The pauses between attempts grow and vary, so as not to overload a server
+        that has come back.
+        """
         attempts = tenacity.Retrying(
             retry=tenacity.retry_if_result(lambda lasted: not lasted),
             wait=tenacity.wait_random_exponential(multiplier=_FIRST_PAUSE, max=_LONGEST_PAUSE),

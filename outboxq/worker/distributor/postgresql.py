@@ -39,7 +39,7 @@ answered the call.
 _ANSWER_AFTER = 0.5
 """Seconds after which a worker that finds nothing due answers a call on behalf of the others."""
 _APART = 0.01
-"""Seconds between the searches of two sleepers for a delayed task."""
+"""Seconds between two sleepers' searches for a delayed task."""
 _LATEST = 1.0
 """The maximum number of seconds over which sleepers spread their searches after a call or for a delayed task."""
 
@@ -269,7 +269,8 @@ class PostgresDistributor(DistributorSettings):
     def _spread_out(self) -> None:
         """After needless notifications, let other workers search first, since one task wakes all idle workers.
 
-        A search behind blocked keys that no notification asked for does not count as a needless notification.
+        If no notification asked for a search behind blocked keys, that search does not count as a needless
+        notification.
         """
         now = time.monotonic()
         self._empty_returns = min(self._empty_returns + 1, _MAX_DOUBLINGS) if now - self._returned_at < _RECENT else 0
@@ -374,7 +375,7 @@ class Calls:
     def __init__(self) -> None:
         self._calls: list[Call] = []
         self.look_at = math.inf
-        """The time at which the worker searches."""
+        """The time at which the worker searches for tasks."""
 
     def heard(self, call: Call) -> None:
         if len(self._calls) < _MOST:
