@@ -168,7 +168,7 @@ class Completer(threading.Thread):
         return done
 
     def finish(self) -> None:
-        """Write the outcomes submitted so far, and then let the thread end. The caller joins it."""
+        """Write the outcomes submitted so far, and then let the thread end. The caller joins the thread."""
         self._outcomes.put(None)
 
     def run(self) -> None:
@@ -298,7 +298,7 @@ class Completer(threading.Thread):
         """Drop the claims of these outcomes, because the database did not find their leases.
 
         `asked` is the time of that query (`time.monotonic()`). Returns the ids of the tasks that this worker has
-        claimed again since then. Their outcomes have to be written again.
+        claimed again since then. The outcomes of these tasks have to be written again.
         """
         again = set()
         for outcome in outcomes:

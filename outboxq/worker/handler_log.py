@@ -35,7 +35,7 @@ _sharing = threading.Lock()
 class LogKeeper(logging.Handler):
     """A logging handler that keeps the records that task handlers log, at INFO and above.
 
-    A worker adds one to the root logger unless it already has one. Add one yourself to a logger that does not
+    A worker adds one to the root logger, unless that logger already has one. Add one yourself to a logger that does not
     propagate, or to the root logger with a filter that removes secrets from the records. You may add one keeper to
     several loggers, because each record is kept only once.
     """

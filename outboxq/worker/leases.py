@@ -35,7 +35,7 @@ a worker dead (`upkeep/recovery.py`), so after an outage the heartbeat is sent b
 
 
 class ClaimState(Enum):
-    """The states of a claim that this process holds, in order."""
+    """The states of a claim that this process holds, in chronological order."""
 
     HELD = auto()
     """The claim is waiting for a handler thread, or its handler is running."""

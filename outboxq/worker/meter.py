@@ -1,6 +1,6 @@
 """Counts a worker's attempts (by outcome and duration), claims, recoveries and lost leases in memory. The meter does
 not send any statements. The numbers start at zero when the worker starts, and never decrease. To get the numbers for a
-period, read them at its beginning and at its end, and subtract.
+period, subtract the numbers at its beginning from those at its end.
 """
 
 from __future__ import annotations

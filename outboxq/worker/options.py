@@ -72,7 +72,7 @@ def _at_least(least: int) -> Callable[[object, str], int]:
 
 
 def positive_span(value: timedelta | float, name: str) -> timedelta:
-    """Return the span as a timedelta. Raises InvalidArgument unless it is greater than zero."""
+    """Return the span as a timedelta. Raises InvalidArgument unless the span is greater than zero."""
     span = duration(value, name)
     if span <= timedelta(0):
         raise InvalidArgument(f"{name} must be greater than zero, not {value!r}")

@@ -75,7 +75,7 @@ class Steps:
     """Runs the steps of all handlers in a worker. Each handler's context holds the state of that handler's steps."""
 
     store: Store
-    """The application's store: transactional steps write through its connections."""
+    """The application's store. Transactional steps write through its connections."""
     own: Store
     """The worker's store, which is used for everything else, because handlers may occupy all of the application's
     connections.
@@ -368,7 +368,7 @@ class StepCall:
     """A call to a step's function, and the conversion of its result to JSON and back."""
 
     def __init__(self, name: str, call: Call, context: TaskContext) -> None:
-        """Raises StepRefused for an async function, a generator, or a return annotation that cannot be used to read a
+        """Raise StepRefused for an async function, a generator, or a return annotation that cannot be used to read a
         result.
         """
         self.name, self._call = name, call

@@ -239,7 +239,7 @@ class Worker(Answering):
 
         Raises SchemaOutOfDate or NotPermitted. Raises ConfigurationError if the worker was already started or was
         created before a fork, or if the server is a standby. Raises InvalidTarget in a test whose transaction is open,
-        if the integration knows about it.
+        if the integration knows about that transaction.
         """
         if self._pid != os.getpid():
             raise ConfigurationError("this worker was created before the process forked; create one in each process")

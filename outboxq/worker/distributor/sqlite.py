@@ -56,9 +56,9 @@ class SqliteDistributor(DistributorSettings):
         self._version: int | None = None
         self._changed_at = self._hinted_at = float("-inf")
         self._work_was_due = False
-        """True if work seemed to be due at the last return, and no claim has found a task since."""
+        """True if work seemed to be due when `wait_for_work` last returned, and no claim has found a task since."""
         self._cpu_at_return = 0.0
-        """The processor time of the waiting thread, in seconds, when it last returned."""
+        """The processor time of the waiting thread, in seconds, when `wait_for_work` last returned."""
 
     @property
     def health(self) -> Health:

@@ -297,7 +297,7 @@ class ChildProcess:
             self._connection.send(Holding(deadline=deadline))
 
     def ending(self, active: ActiveClaim) -> None:
-        """Tell the worker that a completion is about to be committed, and wait for its answer."""
+        """Tell the worker that a completion is about to be committed, and wait for the worker's answer."""
         active.state = ClaimState.ENDING
         self._is_known.clear()
         with self._sending:

@@ -1,9 +1,9 @@
 """The fork server: a single-threaded process that forks child processes for a worker, and reports how they ended.
 
-The worker itself cannot fork them, because it has threads, and a child would inherit the locks that the threads hold.
-The server is forked before the worker has threads. The server and its children exit with the worker, no matter how the
-worker ends: the server notices that its socket to the worker has closed. If the server is killed, the kernel kills the
-server's children on Linux. On other systems, each child notices that its own socket has closed.
+The worker itself cannot fork the children, because it has threads, and a child would inherit the locks that the threads
+hold. The server is forked before the worker has threads. The server and its children exit with the worker, no matter
+how the worker ends: the server notices that its socket to the worker has closed. If the server is killed, the kernel
+kills the server's children on Linux. On other systems, each child notices that its own socket has closed.
 """
 
 from __future__ import annotations

@@ -190,7 +190,7 @@ class IsolatedRunner:
 
     application: Application
     """The application's hooks, which are called in the worker for attempts whose child has died. Otherwise, the child
-    calls them.
+    calls the hooks.
     """
     children: Children
     steps: StepRunner

@@ -102,8 +102,8 @@ def publish(
 
 
 def _first_of_each_key(messages: Iterable[Message]) -> tuple[list[Message], list[Message]]:
-    """Return two lists: first, the first message for each partition key and all messages without a key; second, the
-    remaining messages.
+    """Return two lists: one with the first message for each partition key and all messages without a key, and one with
+    the remaining messages.
     """
     seen: set[str] = set()
     first, others = [], []

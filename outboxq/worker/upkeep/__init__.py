@@ -80,8 +80,8 @@ class WorkerRegistration:
     process: Callable[[], Mapping[str, Any]] = dict
     """A function that returns the current arguments for `Store.workers.describe`, except for the state."""
     failures: Callable[[], object] = lambda: None
-    """A function that returns the failures of the worker's parts. When they change, the registration is renewed
-    immediately.
+    """A function that returns the failures of the worker's parts. When these failures change, the registration is
+    renewed immediately.
     """
     orders: Obedience = field(default_factory=Obedience)
 

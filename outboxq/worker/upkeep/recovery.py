@@ -41,7 +41,7 @@ because heartbeats had to wait too.
 _BROKEN_PAUSE = 60.0
 """Seconds for which a task that cannot be recovered is left alone."""
 _CLOCK_STEP = 1.0
-"""Seconds by which the database's clock must move relative to this process's clock before it counts as changed."""
+"""Seconds by which the database's clock must move relative to this process's clock to count as changed."""
 
 
 @dataclass(eq=False, repr=False)
@@ -91,8 +91,8 @@ class Recovery:
             raise
 
     def pause(self) -> float:
-        """Return the number of seconds until the next check. It varies, so that workers that started together do not
-        check at the same time.
+        """Return the number of seconds until the next check. The number varies, so that workers that started together
+        do not check at the same time.
         """
         self._pause = self._every * random.uniform(0.5, 1.0)  # noqa: S311
         if self._watched:
