@@ -120,8 +120,8 @@ class Wakeup:
         self.notify()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for a notification, and return whether one arrived. The method forgets all notifications that it has
-        received so far, so call it before you look for changes.
+        """Wait for a notification, and return whether one arrived. The method forgets all notifications that have
+        arrived so far, so call it before you look for changes.
         """
         if not self._closed:
             self._lock.acquire(timeout=max(0.0, seconds))
