@@ -37,7 +37,7 @@ _LONGEST_WAIT = timedelta(days=1)
 _PREFIX = "whsec_"
 _LEAST_KEY, _MOST_KEY = 24, 64
 _READ_AT_MOST = 65_536
-"""The maximum number of bytes to read from a response. Only its status matters."""
+"""The maximum number of bytes to read from a response. Only the response's status matters."""
 _TRACE = frozenset({"traceparent", "tracestate"})
 _OK = range(200, 300)
 _GONE = 410

@@ -288,7 +288,7 @@ _YEAR: Final = 365 * 24 * 3600
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comfort:
-    """A choice that each person can make for a browser. It comes from a URL parameter or from a cookie."""
+    """A choice that each person can make for a browser. The choice is taken from a URL parameter or from a cookie."""
 
     name: str
     """The name of the parameter, and the end of the cookie's name."""

@@ -46,7 +46,7 @@ RANGES: Final = {
     "24h": Range(words="24 hours", steps=96, step=15 * _MINUTE, tick=4 * _HOUR),
     "7d": Range(words="7 days", steps=84, step=2 * _HOUR, tick=24 * _HOUR),
 }
-"""The ranges, keyed by the value of `range=` in the URL. The first one is the default."""
+"""The ranges, keyed by the value of `range=` in the URL. The first range is the default."""
 
 
 class Series(NamedTuple):

@@ -93,9 +93,9 @@ def application(
         trusted_proxies: The networks of the proxies whose headers about the person, the address and HTTPS are trusted.
         trusted_hosts: The host names under which browsers reach the dashboard; other names are refused. None means that
             any name is accepted if people have to log in.
-        redact: A function that takes a string and returns it without its sensitive parts. It is applied to the
-            arguments, results and headers that pages and their JSON show, to everything that handlers and brokers wrote
-            (messages, tracebacks, logs, notes), and to the reasons that people gave.
+        redact: A function that takes a string and returns it without its sensitive parts. The function is
+            applied to the arguments, results and headers that pages and their JSON show, to everything that handlers
+            and brokers wrote (messages, tracebacks, logs, notes), and to the reasons that people gave.
         title: A name such as "shop, production", which distinguishes this dashboard from others in the header and the
             title of each page; at most 60 characters.
         flask: The Flask application whose database the dashboard shows, if the outbox is an `Outboxq()`.

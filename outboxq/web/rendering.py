@@ -272,7 +272,7 @@ class StaticFile:
 
 
 class StaticFiles:
-    """Serves the static files. They are looked up by name in memory, so a path cannot lead out of the package."""
+    """Serves the static files, which are looked up by name in memory, so that a path cannot lead out of the package."""
 
     def __init__(self) -> None:
         self._files = _read()

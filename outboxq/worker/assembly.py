@@ -290,8 +290,8 @@ class Connections:
         self._receivers: Store | None = None
 
     def for_receivers(self) -> Store:
-        """Return a fourth store, which is needed only if there are receivers. It is separate, because a receiver's
-        transaction can last for a second.
+        """Return a fourth store, which is needed only if there are receivers. The store is separate, because a
+        receiver's transaction can last for a second.
         """
         if self._receivers is None:
             self._receivers = self._new()

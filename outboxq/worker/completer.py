@@ -450,9 +450,9 @@ class Handback:
 
     def give_back(self, timeout: float) -> int:
         """Release the claims that are still held, so that their handlers can no longer change the tasks. Returns the
-        number of claims that had not ended on their own. This takes at most `timeout` seconds, because the database may
-        not be responding. Only one call runs at a time, because a second one would skip rows that the first has locked,
-        and the process might end before the first has committed.
+        number of claims that had not ended on their own. The call takes at most `timeout` seconds, because the database
+        may not be responding. Only one call runs at a time, because a second one would skip rows that the first has
+        locked, and the process might end before the first has committed.
         """
         with self._lock:
             held = [one for one in self.leases.held() if one.state is not ClaimState.COMMITTED]

@@ -1,5 +1,5 @@
-"""Runs a task's function for a claim, and returns the outcome. Only this module calls users' functions. It does not use
-a database.
+"""Runs a task's function for a claim, and returns the outcome. Only this module calls users' functions. The module does
+not use a database.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def context_of(
 
 
 def execute(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None = None) -> Outcome:
-    """Run the task's function and return the outcome of its claim. This never raises an error, because each error in
-    the function becomes an outcome.
+    """Run the task's function and return the outcome of its claim. `execute` never raises an error, because each error
+    in the function becomes an outcome.
 
     With a `limit`, TaskTimeout may be raised in the function, and only there. SystemExit, KeyboardInterrupt and similar
     exceptions end this attempt as any other error would, and do not end the worker.

@@ -234,12 +234,14 @@ class Leases:
         active.state = ClaimState.ENDING
 
     def running(self) -> list[Claim]:
-        """Return the claims whose handlers are running. This takes no lock, so a signal handler may call it."""
+        """Return the claims whose handlers are running. The method takes no lock, so a signal handler may call it."""
         known = list(self._held.values())
         return [one.claim for one in known if one.context.began is not None and one.context.ended is None]
 
     def in_children(self) -> list[tuple[Claim, int]]:
-        """Return the claims whose handlers are running in child processes, with the process ids. This takes no lock."""
+        """Return the claims whose handlers are running in child processes, with the process ids. The method takes no
+        lock.
+        """
         known = list(self._held.values())
         return [(one.claim, child) for one in known if (child := one.child) is not None]
 

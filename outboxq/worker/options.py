@@ -29,7 +29,7 @@ class Isolation(StrEnum):
     THREAD = "thread"
     """One of the worker's threads."""
     PROCESS = "process"
-    """A child process, which can be killed. It runs one handler at a time."""
+    """A child process, which can be killed. The process runs one handler at a time."""
 
 
 class WorkerOptions(TypedDict, total=False):

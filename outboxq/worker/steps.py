@@ -102,7 +102,7 @@ class Steps:
             self._sleep(context, name, delay)
 
     def time_asleep(self, context: TaskContext) -> timedelta:
-        """Return how long the task slept between the start of its first attempt and the current claim. This never
+        """Return how long the task slept between the start of its first attempt and the current claim. The method never
         raises an error.
         """
         claim = context.claim

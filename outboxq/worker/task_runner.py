@@ -420,7 +420,7 @@ def outcome_of_interruption(store: Store, claim: Claim, error: BaseException) ->
 
     No attempt is used, and the delay grows each time. After the sixth interruption in a row, which counts as a failed
     attempt, return None. The task itself may break its connection, for example by pausing so long that the server
-    considers the connection idle. This waits up to half a minute for the database.
+    considers the connection idle. The function waits up to half a minute for the database.
     """
     try:
         before = store.interruptions(claim)

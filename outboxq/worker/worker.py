@@ -54,7 +54,9 @@ _LAST_HOOKS_TIMEOUT = 2.0
 passed.
 """
 _SIGNAL_CHECK = 0.1
-"""Seconds between wake-ups of the main thread. Only then does Python handle a signal that another thread received."""
+"""Seconds between wake-ups of the main thread. Only when the main thread wakes up does Python handle a signal that
+another thread received.
+"""
 _END_TIMEOUT = 5.0
 """Seconds that Python may take to exit while a handler is not stopping."""
 

@@ -173,8 +173,8 @@ def act(request: PageRequest) -> Redirect:
 
 
 def suggestions(request: PageRequest, *, queues: Iterable[str], tasks: Iterable[str]) -> Mapping[str, Sequence[str]]:
-    """Return the names of queues and tasks that this program has declared, and those that the page shows. This does not
-    query the database.
+    """Return the names of queues and tasks that this program has declared, and those that the page shows. The function
+    does not query the database.
     """
     declared = [*request.outbox.tasks]
     found = {

@@ -52,8 +52,9 @@ class WorkDistributor(Protocol):
         """Wait until work may be available, `timeout` seconds have passed, the fallback poll is due, or the distributor
         is closed.
 
-        One thread calls it, after a claim that returned fewer tasks than it asked for. (After a full claim there may be
-        more work, so the caller claims again immediately.) Events between that claim and this call are not missed.
+        One thread calls this method, after a claim that returned fewer tasks than the thread asked for. (After a full
+        claim there may be more work, so the caller claims again immediately.) Events between that claim and this call
+        are not missed.
         """
 
     def at_work(self, *, full: bool = False, saturated: bool = False) -> None:

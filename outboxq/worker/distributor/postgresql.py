@@ -46,8 +46,8 @@ _LATEST = 1.0
 
 @dataclass(eq=False, repr=False)
 class PostgresDistributor(DistributorSettings):
-    """A distributor for PostgreSQL. It wakes when a task is committed, when the next task is due, or when the polling
-    interval is over.
+    """A distributor for PostgreSQL, which wakes when a task is committed, when the next task is due, or when the
+    polling interval is over.
     """
 
     def __post_init__(self) -> None:
@@ -368,8 +368,8 @@ class Call:
 class Calls:
     """The calls received between two searches by the worker, except those that another worker has answered.
 
-    They are in commit order, which is the same for all workers. The listener's thread changes them. The worker's thread
-    reads them, and clears them when it searches for tasks.
+    The calls are in commit order, which is the same for all workers. The listener's thread changes them. The worker's
+    thread reads them, and clears them when it searches for tasks.
     """
 
     def __init__(self) -> None:

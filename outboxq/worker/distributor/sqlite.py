@@ -41,8 +41,8 @@ atomic.
 
 @dataclass(eq=False, repr=False)
 class SqliteDistributor(DistributorSettings):
-    """A distributor for SQLite. It reads the file's version on a separate connection, in the waiting thread. Commits by
-    this process's engine are noticed immediately.
+    """A distributor for SQLite, which reads the file's version on a separate connection, in the waiting thread. Commits
+    by this process's engine are noticed immediately.
     """
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""A child process. It runs handlers for a worker, one at a time, and reports their outcomes to the worker.
+"""A child process, which runs handlers for a worker, one at a time, and reports their outcomes to the worker.
 
 The worker keeps the claims and their leases, and writes the outcomes. The child runs the handler with its transaction,
 the framework's context manager and the hooks, and logs how the handler ended.

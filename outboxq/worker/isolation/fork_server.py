@@ -175,7 +175,7 @@ class ForkServer:
 
 
 class _Server:
-    """The server's side. It has a single thread, which never runs users' code."""
+    """The server's side. The server has a single thread, which never runs users' code."""
 
     def __init__(self, control: socket.socket, serve: Serve) -> None:
         self._control, self._serve = control, serve

@@ -144,7 +144,7 @@ class Children:
             self.discard(child)
 
     def discard(self, child: _Child) -> None:
-        """Let the child exit. It exits when its socket has closed and it is not running a handler."""
+        """Let the child exit. The child exits when its socket has closed and no handler is running."""
         child.connection.close()
         self.server.forget(child.pid)
 

@@ -188,8 +188,8 @@ class PartitionMaker:
 
 @dataclass(eq=False, repr=False)
 class BatchCanceller:
-    """Cancels the other tasks in a batch after a task in the batch has failed, if the batch's policy requires it. This
-    happens even if the worker that ran the failed task has died.
+    """Cancels the other tasks in a batch after a task in the batch has failed, if the batch's policy requires it. The
+    tasks are cancelled even if the worker that ran the failed task has died.
     """
 
     store: Store
@@ -334,8 +334,8 @@ class MetricsWriter:
 
 @dataclass(eq=False, repr=False)
 class StatisticsUpkeep:
-    """Takes samples of the waiting tasks, and rolls up old metrics. One worker at a time does this on behalf of all
-    workers.
+    """Takes samples of the waiting tasks, and rolls up old metrics. One worker at a time does this work on behalf of
+    all workers.
     """
 
     store: Store
