@@ -255,7 +255,7 @@ class ReceivedWebhook:
     """A webhook whose signature and age are valid."""
 
     id: str
-    """The id of the message, which is the same in every delivery. Pass it to `outbox.inbox.accept`."""
+    """The id of the message, which is the same in every delivery. Pass the id to `outbox.inbox.accept`."""
     timestamp: datetime
     """The time at which this delivery was signed."""
     body: bytes = field(repr=False)

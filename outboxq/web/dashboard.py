@@ -78,7 +78,7 @@ def application(
 ) -> Dashboard:
     """Return the dashboard for an outbox, to be served by a WSGI server or mounted in an application.
 
-    If none of `token`, `authorize` and `trust_header` is given, only programs on this machine can see it.
+    If none of `token`, `authorize` and `trust_header` is given, only programs on this machine can see the dashboard.
 
     Args:
         outbox: The outbox whose tasks are shown.
@@ -88,7 +88,7 @@ def application(
         token: The secret with which people log in for 12 hours. Programs send it as `Authorization: Bearer …`, and can
             only read.
         authorize: A function that takes the WSGI environment and returns None, "read", "write" or a `Viewer`. To send a
-            person to a login page, it calls Werkzeug's `abort(redirect(…))`.
+            person to a login page, the function calls Werkzeug's `abort(redirect(…))`.
         trust_header: The header in which a proxy names the person, such as `X-Forwarded-User`.
         trusted_proxies: The networks of the proxies whose headers about the person, the address and HTTPS are trusted.
         trusted_hosts: The host names under which browsers reach the dashboard; other names are refused. None means that

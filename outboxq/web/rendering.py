@@ -42,7 +42,7 @@ NAVIGATION: Final = (
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Marks:
     """Random placeholders in a rendered page for the parts that differ between browsers. Stored text cannot contain
-    them.
+    these placeholders.
     """
 
     form_token: str

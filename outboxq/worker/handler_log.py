@@ -72,8 +72,8 @@ class LogKeeper(logging.Handler):
 
 
 class _OwnKeeper(LogKeeper):
-    """The keeper that a worker adds. The workers in a process share it, because two keepers would keep some lines
-    twice.
+    """The keeper that a worker adds. The workers in a process share this keeper, because two keepers would keep some
+    lines twice.
     """
 
     def __init__(self) -> None:
@@ -88,7 +88,9 @@ class KeeperPlace:
     def __init__(self) -> None:
         self.root = logging.getLogger()
         self.seen: list[logging.Handler] | None = None
-        """The root logger's handlers at the last `take()`. If they have changed, call `take()` again."""
+        """The root logger's handlers at the last `take()`. If the handlers have changed since then, call `take()`
+        again.
+        """
 
     def take(self) -> None:
         """Add the keeper to the root logger if that logger has handlers but no keeper.

@@ -79,7 +79,7 @@ class ActiveClaim:
     """If this worker has claimed the task again, the time at which it first requested the claim (`time.monotonic()`).
     """
     is_counted: bool = False
-    """True after the meter has counted the attempt. `Leases.count` sets it."""
+    """True after the meter has counted the attempt. `Leases.count` sets this field."""
 
     @property
     def timing(self) -> Timing:

@@ -101,7 +101,9 @@ class EndLog:
     """Knows how users type the command `task show`."""
 
     def write(self, outcome: Outcome, context: TaskContext, seconds: float) -> None:
-        """Log how an attempt that ran for this many seconds ended. `context.error` is the exception that it raised."""
+        """Log how an attempt that ran for this many seconds ended. `context.error` is the exception that the attempt
+        raised.
+        """
         kind = outcome.event_type
         level = _LEVELS.get(kind, logging.INFO)
         if not log.isEnabledFor(level):

@@ -217,7 +217,7 @@ class DatabaseCollector(Collector):
 class WorkerCollector(DatabaseCollector):
     """Collects one worker's metrics: its own counts, and the gauges from its database.
 
-    The database is read at most once every 5 s, and a scrape waits at most 2 s for it. If the database is not
+    The database is read at most once every 5 s, and a scrape waits at most 2 s for the database. If the database is not
     responding, its gauges are left out. Use the collector with your own HTTP server or registry:
     ``registry.register(WorkerCollector(worker, outbox.store))``.
     """

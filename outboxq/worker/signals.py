@@ -130,7 +130,7 @@ class StackPrinter:
 def print_in_child() -> None:
     """Make this child process print its stacks to stderr on `STACKS_SIGNAL`, if its worker does so.
 
-    C code prints them, so this works even while a handler is running C code and holds Python's lock. The system
+    The stacks are printed by C code, even while a handler is running C code and holds Python's lock. The system
     restarts the calls that the signal interrupts, because the handler runs in the thread that receives the signal.
     """
     if STACKS_SIGNAL is not None and isinstance(signal.getsignal(STACKS_SIGNAL), StackPrinter):

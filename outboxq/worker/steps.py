@@ -87,7 +87,8 @@ class Steps:
     on_failpoint: OnFailpoint
 
     def run(self, context: TaskContext, name: str, call: Call, *, transactional: bool) -> Any:
-        """Return the stored result of a step. If there is none, call the function, store its result, and return it.
+        """Return the stored result of a step. If no result is stored, call the function, and store and return its
+        result.
 
         Until the step has ended, the handler's TaskTimeout can be raised only inside the function.
         """

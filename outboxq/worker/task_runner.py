@@ -73,7 +73,7 @@ class TaskRunner:
 
     def run(self, active: ActiveClaim) -> None:
         """Run one claim. If `outcomes` does not get the claim's outcome, drop the claim here, because heartbeats would
-        otherwise keep it forever.
+        otherwise keep the claim forever.
 
         A thread that dies does not drop its claim; the worker releases it.
         """

@@ -92,8 +92,8 @@ class TimeLimit:
         return self._ended_by.get("by") == "worker"
 
     def wait_for_kill(self) -> None:
-        """Wait until `on_kill` has returned, after an attempt that `was_killed`. The handler's thread calls this, so that
-        it takes no other work before it is given up.
+        """Wait until `on_kill` has returned, after an attempt that `was_killed`. The handler's thread calls this
+        method, so that the thread takes no other work before it is given up.
         """
         self._is_reported.wait()
 

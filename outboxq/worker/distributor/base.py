@@ -77,7 +77,7 @@ class WorkDistributor(Protocol):
 
 @dataclass(eq=False, repr=False)
 class DistributorSettings:
-    """A distributor's settings. `create_work_distributor` describes them."""
+    """A distributor's settings. `create_work_distributor` describes the settings."""
 
     store: Store
     _: KW_ONLY

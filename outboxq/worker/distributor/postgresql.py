@@ -384,7 +384,7 @@ class Calls:
 
     def answered(self, queue: str, number: int) -> None:
         """Forget the calls for this queue up to the call with this number, because another worker found nothing due
-        after it had received these calls.
+        after receiving these calls.
         """
         places = [place for place, call in enumerate(self._calls) if (call.queue, call.number) == (queue, number)]
         if places and len(self._calls) < _MOST:

@@ -76,11 +76,11 @@ class Notice(Enum):
     """A message without content."""
 
     COMPLETING = auto()
-    """The child sends this when it is about to commit a completion in the task's own transaction."""
+    """The child sends this notice when it is about to commit a completion in the task's own transaction."""
     KNOWN = auto()
     """The worker's answer to COMPLETING."""
     STACKS = auto()
-    """The worker sends this when a person is waiting for the stacks of the child's threads."""
+    """The worker sends this notice when a person is waiting for the stacks of the child's threads."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,7 +118,7 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Notes:
-    """The running handler's progress and log lines. The worker writes them if the child is killed."""
+    """The running handler's progress and log lines. The worker writes these notes if the child is killed."""
 
     progress: Progress | None
     log: dict[str, Any]
@@ -132,7 +132,7 @@ class Notes:
 
 
 class ChildProcess:
-    """The job of one child process. The handlers run in its main thread, where signals interrupt their waits.
+    """The job of one child process. The handlers run in the process's main thread, where signals interrupt their waits.
 
     To the code that runs the handlers, this class represents the worker: it serves as both the `LeaseView` and the
     `Outcomes`.
@@ -156,7 +156,7 @@ class ChildProcess:
         self._is_over = threading.Event()
         """A `threading.Event` that is set when this process is about to exit."""
         self._outcome: Outcome | None = None
-        """The job's outcome, to be sent in the answer. The worker writes it."""
+        """The job's outcome, to be sent in the answer. The worker writes the outcome."""
 
     def serve(self, channel: socket.socket) -> None:
         """Run the jobs that arrive through the socket, until the socket is closed."""

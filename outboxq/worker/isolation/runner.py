@@ -110,7 +110,7 @@ class Children:
     def start(self) -> None:
         """Fork the server. After `close`, fork a new server. If the server is running, the call has no effect.
 
-        The worker calls this before it has a thread, a connection or a port, because a child would inherit them.
+        The worker calls this method before it has a thread, a connection or a port, because a child would inherit them.
         """
         if self.server.is_closed:
             self.server = self._new_server()

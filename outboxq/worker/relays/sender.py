@@ -61,7 +61,7 @@ class Shard:
     care: Care | None = None
     """The care with which to publish the next batch. None if nothing has been published yet."""
     has_raised: bool = False
-    """True if the transport raised an error, and the event that caused it has not been searched for yet."""
+    """True if the transport raised an error, and the event that caused the error has not been searched for yet."""
     busy_until: float | None = None
     """The deadline of the batch that is being published."""
 
