@@ -1,4 +1,4 @@
-"""Webhooks: send signed events to an HTTP endpoint, and verify those that arrive at your own endpoint.
+"""Webhooks: send signed events to an HTTP endpoint, and verify the events that arrive at your own endpoint.
 
 The signatures follow Standard Webhooks (https://www.standardwebhooks.com).
 """

@@ -38,7 +38,7 @@ equals the time for which the current suspect has been running.
 _SATURATED_AFTER = 0.05
 """Seconds without an idle handler after which the worker does not need to be notified of tasks."""
 _STUCK_AFTER = 1.0
-"""Seconds after which claims that wait for a handler are released, if no handler has ended in that time."""
+"""If no handler has ended for this many seconds, the claims that wait for a handler are released."""
 _LONGEST_PAUSE = 2.0
 """The longest pause between two claims, in seconds, while claims fail."""
 _WAITING_BYTES = 16 * 2**20

@@ -258,7 +258,7 @@ def _group(detail: TaskDetail) -> str | None:
 
 def _others(request: PageRequest, detail: TaskDetail) -> int | None:
     """Return the number of other dead letters in a dead letter's group. None if the task is not a dead letter, if none
-    of the newest dead letters is in the group, or if there are more dead letters than the page groups.
+    of the newest dead letters is in the group, or if there are more dead letters than the page can group.
     """
     group = _group(detail)
     if group is None:

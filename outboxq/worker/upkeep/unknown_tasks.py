@@ -1,5 +1,5 @@
-"""Unknown tasks: a worker releases tasks whose names it does not know, with growing delays, until a worker that knows
-them starts.
+"""Unknown tasks: a worker releases tasks whose names it does not know, each time with a longer delay, until a worker
+that knows them starts.
 """
 
 from __future__ import annotations
