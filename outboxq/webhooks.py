@@ -366,7 +366,7 @@ def _seconds_of(after: str | None) -> timedelta | None:
 
 
 def _inner(address: _Address) -> _Address:
-    """Return the IPv4 address that an IPv6 address represents, or the address itself."""
+    """Return the IPv4 address that an IPv6 address represents, or the address itself if it does not represent one."""
     if isinstance(address, IPv6Address):
         if address in _NAT64:
             return IPv4Address(int(address) & 0xFFFFFFFF)

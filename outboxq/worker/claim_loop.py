@@ -48,9 +48,9 @@ with the largest arguments could wait, and would take up 256 MB.
 _YIELD = 0.0001
 _CHECK_EVERY = 0.1
 _RECOVERED_PER_HANDLER = 16
-"""The number of recovered tasks that may wait for each handler. If this worker dies too, all of these tasks become
-suspects. But a low number makes claims small: with a limit of 2, a surviving worker ran recovered tasks at a quarter of
-the rate of fresh tasks; with a limit of 16, at two thirds of that rate.
+"""The maximum number of recovered tasks that may wait for each handler. If this worker dies too, all of these tasks
+become suspects. But a low number makes claims small: with a limit of 2, a surviving worker ran recovered tasks at a
+quarter of the rate of fresh tasks; with a limit of 16, at two thirds of that rate.
 """
 
 

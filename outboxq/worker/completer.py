@@ -44,8 +44,8 @@ _SUSPECT_FLUSH_TIMEOUT = 2.0
 kills the process.
 """
 _MOST_LOCKED = 10_000
-"""The number of outcomes that may wait for locks. Heartbeats extend the leases of all the claims that these outcomes
-end. If the worker is killed, the work of these claims' tasks is lost.
+"""The maximum number of outcomes that may wait for locks. Heartbeats extend the leases of all the claims that these
+outcomes end. If the worker is killed, the work of these claims' tasks is lost.
 """
 _MAX_REFUSED = 3
 """The worker stops when the database has permanently refused this many outcomes in a row, because a single task cannot
@@ -238,7 +238,7 @@ class Completer(threading.Thread):
             self._write(outcomes)
 
     def _write_locked(self) -> None:
-        """Retry the outcomes that are waiting for one lock."""
+        """Retry outcomes that are waiting for the same lock."""
         batch = min(self._locked, key=lambda one: self._locked[one].retry_at)
         waiting = self._locked[batch]
         tried, waiting.outcomes = waiting.outcomes[:_BATCH_LIMIT], waiting.outcomes[_BATCH_LIMIT:]

@@ -114,8 +114,8 @@ class WorkerSettings:
     concurrency: int = field(default=8, metadata={"check": _at_least(1)})
     """The number of handler threads."""
     prefetch: int | None = field(default=None, metadata={"check": _at_least(0)})
-    """The number of claims that may wait for a busy handler thread. None means the number of tasks that the handlers
-    run in 50 ms at their recent pace. For slow handlers, this number is zero.
+    """The maximum number of claims that may wait for a busy handler thread. None means the number of tasks that the
+    handlers run in 50 ms at their recent pace. For slow handlers, this number is zero.
     """
     poll: timedelta | None = field(default=None, metadata={"check": positive_span})
     """The longest wait before the worker looks for tasks again. None means the default of `create_work_distributor`."""

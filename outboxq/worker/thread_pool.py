@@ -35,8 +35,8 @@ class HandlerPool(Generic[T]):
     size: int
     handle: Callable[[T], object]
     prefetch: int | None
-    """The number of jobs that may wait for busy threads. None means as many as the threads handle in 50 ms at their
-    recent pace.
+    """The maximum number of jobs that may wait for busy threads. None means as many as the threads handle in 50 ms at
+    their recent pace.
     """
     on_thread_failure: Callable[[BaseException], None]
     """A function that is called with the error that ends a thread."""
@@ -77,7 +77,7 @@ class HandlerPool(Generic[T]):
 
     @property
     def prefetch_limit(self) -> int:
-        """The number of jobs that may currently wait for busy threads."""
+        """The maximum number of jobs that may currently wait for busy threads."""
         if self.prefetch is not None:
             return self.prefetch
         if not self._recent_jobs:  # their pace is not known yet

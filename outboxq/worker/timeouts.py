@@ -174,7 +174,7 @@ class TimeLimit:
 
     @contextmanager
     def letting_through(self) -> Iterator[None]:
-        """Allow TaskTimeout inside the block, which is the handler's code inside a block of `holding_back`."""
+        """Allow TaskTimeout inside the block, which is the handler's code inside a `holding_back` block."""
         try:
             self._is_held_back = False
             self._raise_what_is_owed()

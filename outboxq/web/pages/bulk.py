@@ -140,7 +140,7 @@ def _without_limit(given: dict[str, str]) -> dict[str, str]:
 
 
 def _up_to(limit: int | None, count: Count) -> int:
-    """Return how many of the counted tasks a change with this limit affects."""
+    """Return the number of counted tasks that a change with this limit affects."""
     return count.number if limit is None else min(count.number, limit)
 
 

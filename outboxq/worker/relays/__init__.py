@@ -37,7 +37,7 @@ _HEARTBEAT = 3.0
 
 
 class Senders:
-    """Sends the messages for some relays, and shares their shards with the senders in other processes."""
+    """Sends the messages of some relays, and shares the relays' shards with the senders in other processes."""
 
     def __init__(
         self,

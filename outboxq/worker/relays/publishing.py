@@ -14,7 +14,7 @@ from ...model.transports import Confirmed, Outcome, Refused, Transport, Unsure
 _TRIES = 3
 """If this many consecutive calls with a single event raise errors, that event may be refused."""
 _MOST_ERRORS = 16
-"""The number of calls in a row that may raise an error in a search: enough to find one event among 500."""
+"""The maximum number of consecutive calls that may raise an error in a search: enough to find one event among 500."""
 
 
 class Care(Enum):

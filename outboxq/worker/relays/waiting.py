@@ -17,7 +17,7 @@ from ..distributor.sqlite import FileWatch
 
 
 class Waiting(Protocol):
-    """Waits for messages for several relays, each in a separate thread."""
+    """Waits for the messages of several relays, each in a separate thread."""
 
     @property
     def listening(self) -> int:
