@@ -344,7 +344,7 @@ class Comforts:
 
     def links(self, request: Request) -> list[tuple[str, list[tuple[str, str, bool]]]]:
         """Return the words for each choice, with its values. Each value has the URL of the same page with that value,
-        the words for the value, and whether the value is the current one.
+        the words for the value, and True if the value is the current one.
         """
         return [
             (

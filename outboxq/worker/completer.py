@@ -250,8 +250,8 @@ class Completer(threading.Thread):
             after.retry_at = time.monotonic() + _RETRY_AFTER
 
     def _set_aside(self, outcome: Outcome, batch: UUID | None, *, retry_at: float) -> None:
-        """Make an outcome wait for a lock, together with the other outcomes of its batch. Only the first of them sets
-        `retry_at`.
+        """Make an outcome wait for a lock, together with the other outcomes of its batch. Only the first of these
+        outcomes sets `retry_at`.
         """
         if (waiting := self._locked.get(batch)) is None:
             waiting = self._locked[batch] = _SetAside(retry_at=retry_at)
@@ -297,8 +297,8 @@ class Completer(threading.Thread):
     def _drop_lost(self, outcomes: Sequence[Outcome], asked: float) -> frozenset[UUID]:
         """Drop the claims of these outcomes, because the database did not find their leases.
 
-        `asked` is the time of that query (`time.monotonic()`). Returns the ids of the tasks that this worker has
-        claimed again since then. The outcomes of these tasks have to be written again.
+        `asked` is the time at which the database was asked (`time.monotonic()`). Returns the ids of the tasks that this
+        worker has claimed again since then. The outcomes of these tasks have to be written again.
         """
         again = set()
         for outcome in outcomes:

@@ -78,7 +78,7 @@ class PostgresDistributor(DistributorSettings):
         self._written = False
         self._horizon = 0
         self._calls, self._looked_for = Calls(), Calls()
-        """The calls received since the last search began, and the calls received before that."""
+        """The calls received since the last search began, and the calls received before that search."""
         self._named_for: set[str] = set()
         """The queues of the calls that have named this worker since it last passed a call on."""
         self._look_at = math.inf

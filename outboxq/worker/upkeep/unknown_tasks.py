@@ -139,8 +139,8 @@ class UnknownTasks:
 
 @dataclass(eq=False, repr=False)
 class KnownTasks:
-    """Ends the delays of tasks that this worker knows and that other workers have released because they did not know
-    them.
+    """Ends the delays of tasks that this worker knows and that other workers, which did not know the tasks, have
+    released.
 
     The service ends the delays when the worker starts, so that no task has to wait for a long time after a deployment.
     While a live worker knows the tasks, other workers release them with only the first delay. After the start, the
