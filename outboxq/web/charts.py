@@ -81,7 +81,7 @@ class PlotKind(StrEnum):
     SAMPLES = "samples"
     """Lines. Steps without a sample are shown as missing."""
     SPANS = "spans"
-    """Lines of seconds."""
+    """Lines of values in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

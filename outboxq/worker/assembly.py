@@ -62,7 +62,7 @@ second.
 
 
 class Parts:
-    """The parts of one worker. The worker starts and stops them."""
+    """The parts of one worker. The worker starts and stops its parts."""
 
     children: Children | None = None
     """The child processes. None if handlers run in threads."""

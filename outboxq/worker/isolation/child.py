@@ -205,8 +205,8 @@ class ChildProcess:
         )
 
     def _receive(self) -> None:
-        """Receive the worker's messages. When the worker exits, this process exits too. This process exits immediately
-        if a handler is running, because the handler's claim is lost.
+        """Receive the worker's messages. When the worker exits, this process exits too. If a handler is running, this
+        process exits immediately, because the handler's claim is lost.
         """
         try:
             while True:

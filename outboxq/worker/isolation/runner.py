@@ -105,7 +105,7 @@ class Children:
         self._limit = tasks_per_child
         self._idle: deque[_Child] = deque()
         self._asked: dict[int, _Asked] = {}
-        """The busy children whose stacks a person is waiting for, by their process ids."""
+        """The busy children whose stacks a person is waiting for, keyed by process id."""
 
     def start(self) -> None:
         """Fork the server. After `close`, fork a new server. If the server is running, the call has no effect.

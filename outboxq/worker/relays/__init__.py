@@ -190,8 +190,8 @@ class RelayRunner:
         return 0 if clean and self._error is None and not is_left else 1
 
     def _tell_result(self) -> bool:
-        """Log how many events of each relay were published, how many are left, and why. Return whether events are left
-        because a broker failed.
+        """Log how many events of each relay were published, how many are left, and why they are left. Return whether
+        events are left because a broker failed.
         """
         stored = {one.name: one for one in self._store.relays.list()}
         failed = False
