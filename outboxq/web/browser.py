@@ -142,8 +142,8 @@ _FORWARDED: Final = (
     "True-Client-IP",
     "CF-Connecting-IP",
 )
-"""Headers set by proxies, in addition to those that begin with X-Forwarded. If a request has one of them, its sender is
-not the browser itself.
+"""Headers set by proxies, in addition to those that begin with X-Forwarded. If a request has one of these headers, the
+sender is not the browser itself.
 """
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_](?:[a-z0-9_.-]{0,252}[a-z0-9_.])?)(:[0-9]{1,5})?", re.ASCII)
 
@@ -344,7 +344,7 @@ class Comforts:
 
     def links(self, request: Request) -> list[tuple[str, list[tuple[str, str, bool]]]]:
         """Return the words for each choice, with its values. Each value has the URL of the same page with that value,
-        the words for the value, and True if the value is the current one.
+        the words for the value, and a flag that is True for the current value.
         """
         return [
             (

@@ -104,7 +104,9 @@ class Completer(threading.Thread):
         """
         self.can_write.set()
         self._outcomes: queue.SimpleQueue[Outcome | threading.Event | None] = queue.SimpleQueue()
-        """The outcomes to write; events, each to be set when everything before it is written; and None at the end."""
+        """The outcomes to write. The queue also contains events, each of which is set when everything before it is
+        written, and None at the end.
+        """
         self._locked: dict[UUID | None, _SetAside] = {}
         """The outcomes that are waiting for a lock, keyed by the batch whose row they need, or by None if their tasks
         are locked.
