@@ -35,9 +35,9 @@ _sharing = threading.Lock()
 class LogKeeper(logging.Handler):
     """A logging handler that keeps the records that task handlers log, at INFO and above.
 
-    A worker adds one to the root logger, unless that logger already has one. Add one yourself to a logger that does not
-    propagate, or to the root logger with a filter that removes secrets from the records. You may add one keeper to
-    several loggers, because each record is kept only once.
+    A worker adds a keeper to the root logger, unless that logger already has one. Add a keeper yourself to a logger
+    that does not propagate, or to the root logger with a filter that removes secrets from the records. You may add the
+    same keeper to several loggers, because each record is kept only once.
     """
 
     def __init__(self, level: int | str = logging.INFO) -> None:

@@ -134,7 +134,7 @@ class TaskRunner:
         """Return whether the database confirms that the claim is valid. If the database is not responding, the claim is
         released.
 
-        The log then names the `trouble`, and the event contains the `reason`.
+        In that case, the log names the `trouble`, and the event contains the `reason`.
         """
         claim = active.claim
         try:
