@@ -202,7 +202,7 @@ class BatchCanceller:
         """The time of the last check (`time.monotonic()`)."""
 
     def run_once(self) -> None:
-        """Cancel the tasks in all batches that are being cancelled."""
+        """Cancel tasks in the batches that are being cancelled."""
         self._is_due, self._looked_at = False, time.monotonic()
         self.store.batches.continue_cancelling()
 
