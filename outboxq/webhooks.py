@@ -1,4 +1,4 @@
-"""Webhooks: send signed events to an HTTP endpoint, and verify those that arrive at your own endpoint.
+"""Webhooks: send signed events to an HTTP endpoint, and verify the events that arrive at your own endpoint.
 
 The signatures follow Standard Webhooks (https://www.standardwebhooks.com).
 """
@@ -37,7 +37,7 @@ _LONGEST_WAIT = timedelta(days=1)
 _PREFIX = "whsec_"
 _LEAST_KEY, _MOST_KEY = 24, 64
 _READ_AT_MOST = 65_536
-"""The maximum number of bytes to read from a response. Only its status matters."""
+"""The maximum number of bytes to read from a response. Only the response's status matters."""
 _TRACE = frozenset({"traceparent", "tracestate"})
 _OK = range(200, 300)
 _GONE = 410
@@ -54,7 +54,7 @@ class Webhook:
     """Another program's HTTP endpoint, to which events are sent."""
 
     url: str = field(repr=False)  # its path may be a secret
-    """An https URL. A user or password in it is refused, and redirects are not followed."""
+    """An https URL. A user name or password in the URL is refused, and redirects are not followed."""
     secret: str | Sequence[str] = field(repr=False)
     """The secret that signs each event: ``whsec_`` followed by 24 to 64 bytes in base64. While the secret is being
     rotated, give both the new and the old one; each event then has two signatures.
@@ -241,8 +241,8 @@ class WebhookSource:
         """Return the webhook as a message if its signature, its age and its length are valid. Raises WebhookInvalid
         otherwise.
 
-        Only the signed parts, its id and its body, identify the message. The only headers that are kept are the trace
-        headers.
+        The message is identified only by its signed parts: the id and the body. The only headers that are kept are the
+        trace headers.
         """
         self.check_length(len(body))
         found = verify_webhook(headers, body, self.secret, tolerance=self.tolerance)
@@ -255,7 +255,7 @@ class ReceivedWebhook:
     """A webhook whose signature and age are valid."""
 
     id: str
-    """The id of the message, which is the same in every delivery. Pass it to `outbox.inbox.accept`."""
+    """The id of the message, which is the same in every delivery. Pass the id to `outbox.inbox.accept`."""
     timestamp: datetime
     """The time at which this delivery was signed."""
     body: bytes = field(repr=False)
@@ -366,7 +366,7 @@ def _seconds_of(after: str | None) -> timedelta | None:
 
 
 def _inner(address: _Address) -> _Address:
-    """Return the IPv4 address that an IPv6 address represents, or the address itself."""
+    """Return the IPv4 address that an IPv6 address represents, or the address itself if it does not represent one."""
     if isinstance(address, IPv6Address):
         if address in _NAT64:
             return IPv4Address(int(address) & 0xFFFFFFFF)

@@ -61,8 +61,8 @@ class Browser:
 
     @classmethod
     def of(cls, request: Request, client: Client, key: bytes, *, person: str, is_renewed: bool = False) -> Self:
-        """Return the browser that sent the request. With `is_renewed`, it gets a new secret, for example after a
-        login.
+        """Return the browser that sent the request. With `is_renewed`, the browser gets a new secret, for example after
+        a login.
         """
         kept = request.cookies.get(client.cookie(_COOKIE), "")
         secret = kept if len(kept) == _SECRET_LENGTH and not is_renewed else secrets.token_urlsafe(32)
@@ -74,7 +74,7 @@ class Browser:
         return derived(self.key, "form").hex()
 
     def remember(self, request: Request, response: Response) -> None:
-        """Store the secret in the browser if it is not there yet."""
+        """Store the secret in the browser, unless the browser already has it."""
         if request.cookies.get(self.client.cookie(_COOKIE)) != self.secret:
             self.client.set_cookie(response, _COOKIE, self.secret)
 
@@ -91,7 +91,7 @@ class Browser:
             self.client.set_cookie(response, _NOTICE, value, seconds=_NOTICE_SECONDS)
 
     def notice(self, request: Request) -> Notice | None:
-        """Return the notice for the page; None if there is no notice, or it was forged."""
+        """Return the notice for the page; None if there is no notice, or if the notice was forged."""
         value = opened(derived(self.key, "notice"), request.cookies.get(self.client.cookie(_NOTICE), ""))
         return None if value is None else Notice(text=value[0], is_warning=value[1], undo=value[2])
 
@@ -142,15 +142,15 @@ _FORWARDED: Final = (
     "True-Client-IP",
     "CF-Connecting-IP",
 )
-"""Headers set by proxies, in addition to those that begin with X-Forwarded. If a request has one of them, its sender is
-not the browser itself.
+"""Headers set by proxies, in addition to those that begin with X-Forwarded. If a request has one of these headers, the
+sender is not the browser itself.
 """
 _HOST: Final = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_](?:[a-z0-9_.-]{0,252}[a-z0-9_.])?)(:[0-9]{1,5})?", re.ASCII)
 
 
 def networks(texts: Sequence[str]) -> tuple[Network, ...]:
-    """Return the networks, such as 10.0.0.0/8, or single addresses. Raises ConfigurationError if a
-    string is neither.
+    """Return the networks in these strings. Raises ConfigurationError if a string is neither a network, such as
+    10.0.0.0/8, nor a single address.
     """
     try:
         return tuple(ip_network(text.strip(), strict=False) for text in texts)
@@ -255,7 +255,9 @@ def is_loopback_name(host: str) -> bool:
 
 
 def is_ip_address(host: str) -> bool:
-    """Return whether the host is an IP address and not a name, which a name server controls."""
+    """Return whether the host is an IP address rather than a name. A name server can redirect a name, but not an
+    address.
+    """
     return _address(host_name(host).strip("[]")) != ""
 
 
@@ -286,7 +288,7 @@ _YEAR: Final = 365 * 24 * 3600
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comfort:
-    """A choice that each person can make for a browser. It comes from a URL parameter or from a cookie."""
+    """A choice that each person can make for a browser. The choice is taken from a URL parameter or from a cookie."""
 
     name: str
     """The name of the parameter, and the end of the cookie's name."""
@@ -341,8 +343,8 @@ class Comforts:
                 self.client.set_cookie(response, _cookie(one), self.chosen[one.name], seconds=_YEAR)
 
     def links(self, request: Request) -> list[tuple[str, list[tuple[str, str, bool]]]]:
-        """Return the words for each choice and, for each of its values, the URL of the same page with that value, the
-        words for the value, and whether it is the current one.
+        """Return the words for each choice, with its values. Each value has the URL of the same page with that value,
+        the words for the value, and a flag that is True for the current value.
         """
         return [
             (
@@ -361,13 +363,13 @@ def _cookie(one: Comfort) -> str:
 
 
 def without_comforts(query: MultiDict[str, str]) -> MultiDict[str, str]:
-    """Return the page's parameters without the choices for the browser."""
+    """Return the page's parameters without the choices that a person makes for the browser."""
     names = {one.name for one in _COMFORTS}
     return MultiDict([(name, value) for name, value in query.items(multi=True) if name not in names])
 
 
 def own_path(request: Request) -> str:
-    """Return the URL of the page, without its host and without the choices for the browser."""
+    """Return the URL of the page, without its host and without the choices that a person makes for the browser."""
     return _path(request, {})
 
 
@@ -378,7 +380,9 @@ def _path(request: Request, more: Mapping[str, str]) -> str:
 
 
 def quoted(path: str) -> str:
-    """Return the path quoted for a URL. It begins with exactly one slash, so that it never leads to another host."""
+    """Return the path quoted for a URL. The quoted path begins with exactly one slash, so that it never leads to
+    another host.
+    """
     return "/" + quote(path.lstrip("/\\"), safe="/:@!$&'()*+,;=~")
 
 

@@ -46,7 +46,7 @@ RANGES: Final = {
     "24h": Range(words="24 hours", steps=96, step=15 * _MINUTE, tick=4 * _HOUR),
     "7d": Range(words="7 days", steps=84, step=2 * _HOUR, tick=24 * _HOUR),
 }
-"""The ranges, keyed by the value of `range=` in the URL. The first one is the default."""
+"""The ranges, keyed by the value of `range=` in the URL. The first range is the default."""
 
 
 class Series(NamedTuple):
@@ -81,12 +81,12 @@ class PlotKind(StrEnum):
     SAMPLES = "samples"
     """Lines. Steps without a sample are shown as missing."""
     SPANS = "spans"
-    """Lines of seconds."""
+    """Lines of values in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plot:
-    """The numbers in a chart, before it is drawn. Charts drawn from equal plots are equal."""
+    """The numbers in a chart, before it is drawn. Equal plots are drawn as equal charts."""
 
     kind: PlotKind
     title: str
@@ -142,8 +142,8 @@ class Chart:
     bars: Sequence[Shape]
     legend: Sequence[Legend]
     rows: Sequence[tuple[str, Sequence[str]]]
-    """The numbers as a table. Each step with values has a row, which contains its beginning in UTC and its values in
-    the order of `legend`.
+    """The numbers as a table. Each step with values has a row, which contains the step's beginning in UTC and the
+    step's values in the order of `legend`.
     """
     missing: Sequence[Step]
     """The steps without a sample, in a chart of samples."""
@@ -426,7 +426,9 @@ def _peaks(
 
 
 def _gaps(axis: Axis, shown: Sequence[bool]) -> list[str]:
-    """Return a sentence about the samples that are missing after the first sample; empty if none are missing."""
+    """Return a list with a sentence about the samples that are missing after the first sample; empty if none are
+    missing.
+    """
     if True not in shown:
         return []
     first = shown.index(True)

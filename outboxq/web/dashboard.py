@@ -78,7 +78,7 @@ def application(
 ) -> Dashboard:
     """Return the dashboard for an outbox, to be served by a WSGI server or mounted in an application.
 
-    If none of `token`, `authorize` and `trust_header` is given, only programs on this machine can see it.
+    If none of `token`, `authorize` and `trust_header` is given, only programs on this machine can see the dashboard.
 
     Args:
         outbox: The outbox whose tasks are shown.
@@ -88,14 +88,14 @@ def application(
         token: The secret with which people log in for 12 hours. Programs send it as `Authorization: Bearer …`, and can
             only read.
         authorize: A function that takes the WSGI environment and returns None, "read", "write" or a `Viewer`. To send a
-            person to a login page, it calls Werkzeug's `abort(redirect(…))`.
+            person to a login page, the function calls Werkzeug's `abort(redirect(…))`.
         trust_header: The header in which a proxy names the person, such as `X-Forwarded-User`.
         trusted_proxies: The networks of the proxies whose headers about the person, the address and HTTPS are trusted.
         trusted_hosts: The host names under which browsers reach the dashboard; other names are refused. None means that
             any name is accepted if people have to log in.
-        redact: A function that takes a string and returns it without its sensitive parts. It is applied to the
-            arguments, results and headers that pages and their JSON show, to everything that handlers and brokers wrote
-            (messages, tracebacks, logs, notes), and to the reasons that people gave.
+        redact: A function that takes a string and returns it without its sensitive parts. The function is
+            applied to the arguments, results and headers that pages and their JSON show, to everything that handlers
+            and brokers wrote (messages, tracebacks, logs, notes), and to the reasons that people gave.
         title: A name such as "shop, production", which distinguishes this dashboard from others in the header and the
             title of each page; at most 60 characters.
         flask: The Flask application whose database the dashboard shows, if the outbox is an `Outboxq()`.
@@ -234,8 +234,8 @@ class Dashboard:
         return response
 
     def _mark(self) -> str:
-        """Return the mark of the tables. It is read through the outbox, which may be bound to its database after the
-        dashboard is created.
+        """Return the mark of the tables. The mark is read through the outbox, which may be bound to its database after
+        the dashboard is created.
         """
         return self._outbox.store.change_mark()
 
@@ -307,9 +307,9 @@ class Probes:
 
     def health(self) -> Response:
         """Return 200 if the database is responding, otherwise 503, and report whether the tables are locked. Anyone may
-        request this, so it does not report anything else.
+        request this page, so it does not report anything else.
 
-        It uses its own connection and does not wait for locks.
+        The check uses its own connection and does not wait for locks.
         """
         try:
             locked = self._freshness.shared("healthz", self._look)

@@ -41,7 +41,7 @@ class _Making:
 
 
 class Freshness:
-    """Keeps the mark of the tables and the rendered pages for two seconds. Several threads can use it."""
+    """Keeps the rendered pages, and the mark of the tables, for two seconds. Several threads can use one instance."""
 
     def __init__(
         self,

@@ -42,7 +42,7 @@ NAVIGATION: Final = (
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Marks:
     """Random placeholders in a rendered page for the parts that differ between browsers. Stored text cannot contain
-    them.
+    these placeholders.
     """
 
     form_token: str
@@ -138,8 +138,8 @@ def moment(value: datetime | None, *, is_fine: bool = False) -> Markup | str:
 
 
 def clock(value: datetime | None, now: datetime) -> Markup | str:
-    """Return a short `<time>` element, without the date if it is today and without the year if it
-    is the current year.
+    """Return a short `<time>` element, without the date for a time today and without the year for a time in the current
+    year.
     """
     if value is None:
         return ""
@@ -183,7 +183,9 @@ def elapsed(value: timedelta) -> Markup:
 
 
 def _rough(value: timedelta) -> str:
-    """Return the span to the hour if it is longer than a day, and to the minute if it is longer than ten minutes."""
+    """Return the span in words, rounded down to the hour if it is at least a day, and to the minute if it is at least
+    ten minutes.
+    """
     for least, unit in ((timedelta(days=1), timedelta(hours=1)), (timedelta(minutes=10), timedelta(minutes=1))):
         if value >= least:
             return span(value // unit * unit)
@@ -270,14 +272,14 @@ class StaticFile:
 
 
 class StaticFiles:
-    """Serves the static files. They are looked up by name in memory, so a path cannot lead out of the package."""
+    """Serves the static files, which are looked up by name in memory, so that a path cannot lead out of the package."""
 
     def __init__(self) -> None:
         self._files = _read()
 
     def path(self, name: str) -> str:
-        """Return the path of a file within the dashboard. It changes with the file's content, so that browsers may
-        cache the file.
+        """Return the path of a file within the dashboard. The path changes with the file's content, so that browsers
+        may cache the file.
         """
         return f"{PREFIX}{self._files[name].version}/{name}"
 

@@ -56,11 +56,13 @@ if TYPE_CHECKING:
     from .isolation.runner import Children
 
 _STACKS_TIMEOUT = 2.0
-"""Seconds to wait for the stacks of child processes. The worker asks each child for them within a tenth of a second."""
+"""Seconds to wait for the stacks of child processes. The worker asks each child for its stacks within a tenth of a
+second.
+"""
 
 
 class Parts:
-    """The parts of one worker. The worker starts and stops them."""
+    """The parts of one worker. The worker starts and stops its parts."""
 
     children: Children | None = None
     """The child processes. None if handlers run in threads."""
@@ -275,7 +277,7 @@ def _senders(
 class Connections:
     """Three stores on the worker's own connections, since handlers may occupy all of the application's connections.
 
-    There are three, so that no store has to wait for another.
+    There are three stores, so that none of them has to wait for another.
     """
 
     def __init__(self, store: Store, *, stopping: threading.Event, stopped: threading.Event) -> None:
@@ -288,8 +290,8 @@ class Connections:
         self._receivers: Store | None = None
 
     def for_receivers(self) -> Store:
-        """Return a fourth store, which is needed only if there are receivers, because receivers' transactions may take
-        a second.
+        """Return a fourth store, which is needed only if there are receivers. The store is separate, because a
+        receiver's transaction can last for a second.
         """
         if self._receivers is None:
             self._receivers = self._new()

@@ -38,7 +38,7 @@ equals the time for which the current suspect has been running.
 _SATURATED_AFTER = 0.05
 """Seconds without an idle handler after which the worker does not need to be notified of tasks."""
 _STUCK_AFTER = 1.0
-"""Seconds after which claims that wait for a handler are released, if no handler has ended in that time."""
+"""If no handler has ended for this many seconds, the claims that wait for a handler are released."""
 _LONGEST_PAUSE = 2.0
 """The longest pause between two claims, in seconds, while claims fail."""
 _WAITING_BYTES = 16 * 2**20
@@ -48,9 +48,9 @@ with the largest arguments could wait, and would take up 256 MB.
 _YIELD = 0.0001
 _CHECK_EVERY = 0.1
 _RECOVERED_PER_HANDLER = 16
-"""The number of recovered tasks that may wait for each handler. If this worker dies too, they all become suspects. But
-a low number makes claims small: with a limit of 2, a surviving worker ran recovered tasks at a quarter of the rate of
-fresh tasks; with a limit of 16, at two thirds of that rate.
+"""The maximum number of recovered tasks that may wait for each handler. If this worker dies too, all of these tasks
+become suspects. But a low number makes claims small: with a limit of 2, a surviving worker ran recovered tasks at a
+quarter of the rate of fresh tasks; with a limit of 16, at two thirds of that rate.
 """
 
 
@@ -96,8 +96,8 @@ class ClaimLoop(threading.Thread):
         for a handler: if this worker died, each of them would needlessly become a suspect.
         """
         self._bytes_each = float(2**18)
-        """The mean size of the arguments in the last claim. Before the first claim, it is the largest size that is
-        accepted.
+        """The mean size of the arguments in the last claim. Before the first claim, the value is the largest accepted
+        size.
         """
 
     def expect_recovered(self) -> None:
@@ -151,7 +151,7 @@ class ClaimLoop(threading.Thread):
 
     def _wait_for_last_tasks(self) -> bool:
         """Wait for the claimed tasks if the worker has claimed its `max_tasks`. Returns False if waiting tasks were
-        released because the handlers ahead of them are slow, so that others can be claimed in their place.
+        released because the running handlers are slow, so that other tasks can be claimed instead.
         """
         while self._tasks_left == 0 and not self.stopping.is_set():
             self.distributor.at_work(saturated=True)  # this worker takes no more tasks, so it calls others
@@ -163,7 +163,9 @@ class ClaimLoop(threading.Thread):
         return True
 
     def _claim_once(self) -> bool:
-        """Claim once, start the claimed tasks, and wait if there are no more. Returns whether a burst is over."""
+        """Claim once, start the claimed tasks, and wait if no more tasks can be claimed. Returns whether a burst is
+        over.
+        """
         limit = self._wait_for_capacity()
         if self._quiet_order.is_set():
             self._wait_quietly()
@@ -192,7 +194,7 @@ class ClaimLoop(threading.Thread):
         return False
 
     def _wait_quietly(self) -> None:
-        """Release the tasks that have not begun, and wait until the order is withdrawn or the worker stops."""
+        """Release the tasks that have not begun, and wait until the quiet order is withdrawn or the worker stops."""
         self._give_back(self.pool.cancel_queued(), "its worker was told to be quiet")
         self.is_quiet = True
         self.on_quiet()
@@ -240,7 +242,7 @@ class ClaimLoop(threading.Thread):
 
     @property
     def _prefetch_limit(self) -> int:
-        """The number of claims that may wait while all handlers are busy."""
+        """The maximum number of claims that may wait while all handlers are busy."""
         limit = min(self.pool.prefetch_limit, int(_WAITING_BYTES / self._bytes_each))
         return min(limit, _RECOVERED_PER_HANDLER * self.pool.size) if self._found_recovered else limit
 
@@ -263,7 +265,7 @@ class ClaimLoop(threading.Thread):
             self.tasks = self.tasks.snapshot()
 
     def _dispatch(self, claims: Sequence[Claim], sent: float) -> None:
-        """Hold the claims and pass them to the handlers, suspects one at a time. Release unknown tasks."""
+        """Hold the claims, and pass them to the handlers. Pass on suspects one at a time, and release unknown tasks."""
         tasks, stopping, keeps_log = self.tasks, self.stopping, self.settings.handler_log
         self._bytes_each = max(1.0, sum(len(claim.args) for claim in claims) / len(claims))
         known, strangers = [], []  # decided once, because a task may be declared in the meantime
@@ -381,7 +383,7 @@ class _Suspects:
         return first, [(one, min(place * apart, _SUSPECT_MAX_DELAY)) for place, one in enumerate(suspects, start=1)]
 
     def expect(self, suspects: Sequence[tuple[ActiveClaim, timedelta]]) -> None:
-        """Expect these suspects, which were released with these delays, to become due again."""
+        """Expect these suspects to become due again after the delays with which they were released."""
         self._to_come.update(active.claim.id for active, _ in suspects)
         self._last_due = time.monotonic() + suspects[-1][1].total_seconds()
 
@@ -404,7 +406,7 @@ class ObeyedOrders:
     _obeyed: WorkerOrder | None = None
 
     def obey(self, orders: Orders) -> None:
-        """Become quiet, stop, or claim tasks again. A stop cannot be undone."""
+        """Become quiet, stop, or claim tasks again, as ordered. A stop cannot be undone."""
         if orders.asked_to is self._obeyed or self._obeyed is WorkerOrder.STOP:
             return
         self._obeyed = orders.asked_to

@@ -44,8 +44,8 @@ _SUSPECT_FLUSH_TIMEOUT = 2.0
 kills the process.
 """
 _MOST_LOCKED = 10_000
-"""The number of outcomes that may wait for locks. Heartbeats extend the leases of all the claims that these outcomes
-end. If the worker is killed, the work that the tasks have done is lost.
+"""The maximum number of outcomes that may wait for locks. Heartbeats extend the leases of all the claims that these
+outcomes end. If the worker is killed, the work of these claims' tasks is lost.
 """
 _MAX_REFUSED = 3
 """The worker stops when the database has permanently refused this many outcomes in a row, because a single task cannot
@@ -78,9 +78,9 @@ class Completer(threading.Thread):
     database answers.
 
     An outcome whose task is locked by another transaction waits separately from the others, and so do all outcomes of
-    tasks in a batch whose row is locked. The first of them waits for that row until the lock timeout
-    (`postgresql_session.py`). After that, the batch's outcomes are tried separately every half second until they are
-    written. Each try is brief, and new outcomes are written between tries.
+    tasks in a batch whose row is locked. The first outcome that needs such a row waits for the row until the lock
+    timeout (`postgresql_session.py`). After that, the batch's outcomes are tried separately every half second until
+    they are written. Each try is brief, and new outcomes are written between tries.
     """
 
     store: Store
@@ -104,14 +104,17 @@ class Completer(threading.Thread):
         """
         self.can_write.set()
         self._outcomes: queue.SimpleQueue[Outcome | threading.Event | None] = queue.SimpleQueue()
-        """The outcomes to write; events, each to be set when everything before it is written; and None at the end."""
+        """The outcomes to write. The queue also contains events, each of which is set when everything before it is
+        written, and None at the end.
+        """
         self._locked: dict[UUID | None, _SetAside] = {}
         """The outcomes that are waiting for a lock, keyed by the batch whose row they need, or by None if their tasks
         are locked.
         """
         self._attempts: dict[int, ActiveClaim] = {}
         """The attempts whose outcomes have not been counted yet, keyed by the `id()` of the outcome's claim, which
-        lives as long as the outcome. In `leases`, a later claim of the same task may have replaced an attempt.
+        lives as long as the outcome. In `leases`, an attempt may already have been replaced by a later claim of the
+        same task.
         """
         self._refused = 0
         self._failing = FailureLog(log, level=logging.WARNING)
@@ -167,7 +170,7 @@ class Completer(threading.Thread):
         return done
 
     def finish(self) -> None:
-        """Write the outcomes submitted so far, and then let the thread end. The caller joins it."""
+        """Write the outcomes submitted so far, and then let the thread end. The caller joins the thread."""
         self._outcomes.put(None)
 
     def run(self) -> None:
@@ -183,8 +186,8 @@ class Completer(threading.Thread):
             raise
 
     def _write_next(self) -> bool:
-        """Write the new outcomes and then the outcomes that have waited longest for a lock, if they are due. Returns
-        False after writing the last outcomes.
+        """Write the new outcomes. Then write the outcomes that have waited longest for a lock, if those outcomes are
+        due. Returns False after writing the last outcomes.
         """
         batch: list[Outcome] = []
         last: Outcome | threading.Event | None = None
@@ -237,7 +240,7 @@ class Completer(threading.Thread):
             self._write(outcomes)
 
     def _write_locked(self) -> None:
-        """Retry the outcomes that are waiting for one lock."""
+        """Retry outcomes that are waiting for the same lock."""
         batch = min(self._locked, key=lambda one: self._locked[one].retry_at)
         waiting = self._locked[batch]
         tried, waiting.outcomes = waiting.outcomes[:_BATCH_LIMIT], waiting.outcomes[_BATCH_LIMIT:]
@@ -249,8 +252,8 @@ class Completer(threading.Thread):
             after.retry_at = time.monotonic() + _RETRY_AFTER
 
     def _set_aside(self, outcome: Outcome, batch: UUID | None, *, retry_at: float) -> None:
-        """Make an outcome wait for a lock, together with the other outcomes of its batch. Only the first of them sets
-        `retry_at`.
+        """Make an outcome wait for a lock, together with the other outcomes of its batch. Only the first of these
+        outcomes sets `retry_at`.
         """
         if (waiting := self._locked.get(batch)) is None:
             waiting = self._locked[batch] = _SetAside(retry_at=retry_at)
@@ -296,8 +299,8 @@ class Completer(threading.Thread):
     def _drop_lost(self, outcomes: Sequence[Outcome], asked: float) -> frozenset[UUID]:
         """Drop the claims of these outcomes, because the database did not find their leases.
 
-        `asked` is the time of that query (`time.monotonic()`). Returns the ids of the tasks that this worker has
-        claimed again since then. Their outcomes have to be written again.
+        `asked` is the time at which the database was asked (`time.monotonic()`). Returns the ids of the tasks that this
+        worker has claimed again since then. The outcomes of these tasks have to be written again.
         """
         again = set()
         for outcome in outcomes:
@@ -448,10 +451,10 @@ class Handback:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def give_back(self, timeout: float) -> int:
-        """Release the claims that are still held, which fences their handlers. Returns the number of claims that had
-        not ended on their own. This takes at most `timeout` seconds, because the database may not be responding. Only
-        one call runs at a time, because a second one would skip rows that the first has locked, and the process might
-        end before the first has committed.
+        """Release the claims that are still held, so that their handlers can no longer change the tasks. Returns the
+        number of claims that had not ended on their own. The call takes at most `timeout` seconds, because the database
+        may not be responding. Only one call runs at a time, because a second one would skip rows that the first has
+        locked, and the process might end before the first has committed.
         """
         with self._lock:
             held = [one for one in self.leases.held() if one.state is not ClaimState.COMMITTED]
@@ -496,8 +499,8 @@ class Handback:
         """Write the releases. Returns the ids of the tasks that had already ended, and the ids of the tasks that a lock
         prevents from being released.
 
-        If a cancel was requested for a task, its release ends it, and so has to wait for its batch's row. The other
-        tasks are released.
+        If a cancel was requested for a task, the release ends the task, and so has to wait for the row of the task's
+        batch. The other tasks are released.
         """
         try:
             return self.store.finish_unlocked(outcomes)

@@ -1,5 +1,5 @@
-"""Runs a task's function for a claim, and returns the outcome. Only this module calls users' functions. It does not use
-a database.
+"""Runs a task's function for a claim, and returns the outcome. Only this module calls users' functions. The module does
+not use a database.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def context_of(
     claim: Claim, task: Task[..., Any], stopping: threading.Event, *, keeps_log: bool = False
 ) -> TaskContext:
     """Return the context for the claim's handler. The worker keeps the context, and uses it to inform the running
-    handler of events.
+    handler, for example of a lost lease.
 
     With `keeps_log`, the lines that the handler logs are kept, so that they can be stored with the event that records
     how the handler ended.
@@ -50,8 +50,8 @@ def context_of(
 
 
 def execute(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None = None) -> Outcome:
-    """Run the task's function and return the outcome of its claim. This never raises an error, because each error in
-    the function becomes an outcome.
+    """Run the task's function and return the outcome of its claim. `execute` never raises an error, because each error
+    in the function becomes an outcome.
 
     With a `limit`, TaskTimeout may be raised in the function, and only there. SystemExit, KeyboardInterrupt and similar
     exceptions end this attempt as any other error would, and do not end the worker.
@@ -147,8 +147,8 @@ def failed(task: Task[..., Any], context: TaskContext, error: BaseException) -> 
 
 
 def released(claim: Claim, reason: str, *, delay: timedelta = timedelta(0), **data: object) -> Outcome:
-    """Return the outcome that releases a task. This does not use an attempt, and another worker may claim the task
-    after the delay.
+    """Return the outcome that releases a task. The release does not use an attempt, and another worker may claim the
+    task after the delay.
     """
     return Outcome(claim=claim, event_type=EventType.RELEASED, delay=delay, data={"reason": reason, **data})
 
@@ -211,7 +211,7 @@ def _run(task: Task[..., Any], context: TaskContext, limit: TimeLimit | None) ->
 def _called(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call the function and return its result. If the function forks this process, the child process ends in this call.
 
-    Otherwise, it would continue as a second worker on the same connections, and would record the outcome of this
+    Otherwise, the child would continue as a second worker on the same connections, and would record the outcome of this
     process's task.
     """
     depth = forks.depth
@@ -238,8 +238,8 @@ def _failed_for_good(context: TaskContext, error: BaseException, **more: str) ->
 
 
 def _describe(error: BaseException) -> dict[str, str]:
-    """Return the strings that describe an error in its event. They do not contain local variables, are truncated, and
-    contain only characters that databases accept.
+    """Return the strings that describe an error in its event. The strings do not contain local variables, are
+    truncated, and contain only characters that databases accept.
     """
     kind = type(error)
     try:

@@ -1,4 +1,4 @@
-"""Named places at which a test can make the process die, freeze or wait. In production, they have no effect."""
+"""Named places at which a test can make the process die, freeze or wait. In production, these places have no effect."""
 
 from __future__ import annotations
 

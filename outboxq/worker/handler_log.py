@@ -35,9 +35,9 @@ _sharing = threading.Lock()
 class LogKeeper(logging.Handler):
     """A logging handler that keeps the records that task handlers log, at INFO and above.
 
-    A worker adds one to the root logger unless it already has one. Add one yourself to a logger that does not
-    propagate, or to the root logger with a filter that removes secrets from the records. It may be added to several
-    loggers, because each record is kept only once.
+    A worker adds a keeper to the root logger, unless that logger already has one. Add a keeper yourself to a logger
+    that does not propagate, or to the root logger with a filter that removes secrets from the records. You may add the
+    same keeper to several loggers, because each record is kept only once.
     """
 
     def __init__(self, level: int | str = logging.INFO) -> None:
@@ -72,8 +72,8 @@ class LogKeeper(logging.Handler):
 
 
 class _OwnKeeper(LogKeeper):
-    """The keeper that a worker adds. The workers in a process share it, because two keepers would keep some lines
-    twice.
+    """The keeper that a worker adds. The workers in a process share this keeper, because two keepers would keep some
+    lines twice.
     """
 
     def __init__(self) -> None:
@@ -88,7 +88,9 @@ class KeeperPlace:
     def __init__(self) -> None:
         self.root = logging.getLogger()
         self.seen: list[logging.Handler] | None = None
-        """The root logger's handlers at the last `take()`. If they have changed, call `take()` again."""
+        """The root logger's handlers at the last `take()`. If the handlers have changed since then, call `take()`
+        again.
+        """
 
     def take(self) -> None:
         """Add the keeper to the root logger if that logger has handlers but no keeper.

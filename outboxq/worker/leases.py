@@ -35,7 +35,7 @@ a worker dead (`upkeep/recovery.py`), so after an outage the heartbeat is sent b
 
 
 class ClaimState(Enum):
-    """The states of a claim that this process holds, in order."""
+    """The states of a claim that this process holds, in chronological order."""
 
     HELD = auto()
     """The claim is waiting for a handler thread, or its handler is running."""
@@ -64,7 +64,7 @@ class ActiveClaim:
     earlier queries do not count.
     """
     child: int | None = None
-    """The id of the child process that is running the handler. None if a thread is running it."""
+    """The id of the child process that is running the handler. None if the handler is running in a thread."""
     is_limited: bool = False
     """True if the worker enforces the task's timeout."""
     warned_late: bool = False
@@ -79,7 +79,7 @@ class ActiveClaim:
     """If this worker has claimed the task again, the time at which it first requested the claim (`time.monotonic()`).
     """
     is_counted: bool = False
-    """True after the meter has counted the attempt. `Leases.count` sets it."""
+    """True after the meter has counted the attempt. `Leases.count` sets this field."""
 
     @property
     def timing(self) -> Timing:
@@ -95,8 +95,8 @@ class ActiveClaim:
         return waited if waited > 0 else 0.0, None if ended is None else ended - began
 
     def warn_if_late(self) -> None:
-        """Warn once that the handler has run past its timeout. This is checked at each heartbeat and when the handler
-        has ended.
+        """Warn once that the handler has run past its timeout. The timeout is checked at each heartbeat and when the
+        handler has ended.
         """
         if self.context.timed_out and not self.warned_late:
             self.warned_late = True
@@ -127,15 +127,15 @@ class LeaseView(Protocol):
         """Return whether this attempt's outcome must not count, even if the database accepts it."""
 
     def hold_until(self, context: TaskContext, deadline: float) -> None:
-        """Record that the lease is valid until `deadline` (`time.monotonic()`). Infinity means that it is valid as long
-        as a transaction holds the database's only lock.
+        """Record that the lease is valid until `deadline` (`time.monotonic()`). Infinity means that the lease is valid
+        as long as a transaction holds the database's only lock.
         """
 
     def ending(self, active: ActiveClaim) -> None:
         """Record that the claim is about to end. From then on, the loss of its lease is not reported."""
 
     def mark_lost(self, claim: Claim) -> None:
-        """Tell the handler that this lease has ended in the database."""
+        """Tell the handler that the lease of this claim has ended in the database."""
 
 
 @dataclass(eq=False, repr=False)
@@ -188,8 +188,8 @@ class Leases:
         hold the claim.
 
         The worker and the token are the same as before the crash, so the running handler continues under the new claim.
-        A handler that was informed that its lease was lost is not told about the new claim. It may have stopped
-        halfway, so its outcome does not count (`is_void`).
+        A handler that was informed that its lease was lost is not told about the new claim. The handler may have
+        stopped halfway, so its outcome does not count (`is_void`).
         """
         with self._lock:
             one = self._find(claim)
@@ -224,7 +224,7 @@ class Leases:
 
     def _extend(self, one: ActiveClaim, sent: float) -> None:
         """Record that the heartbeat sent at this time has extended the lease. If the handler acquired the database's
-        only lock after that heartbeat was written, its lease still lasts as long as its transaction.
+        only lock after that heartbeat was written, the lease still lasts as long as the handler's transaction.
         """
         with self._lock:
             if one.context.deadline != math.inf:
@@ -234,12 +234,14 @@ class Leases:
         active.state = ClaimState.ENDING
 
     def running(self) -> list[Claim]:
-        """Return the claims whose handlers are running. This takes no lock, so a signal handler may call it."""
+        """Return the claims whose handlers are running. The method takes no lock, so a signal handler may call it."""
         known = list(self._held.values())
         return [one.claim for one in known if one.context.began is not None and one.context.ended is None]
 
     def in_children(self) -> list[tuple[Claim, int]]:
-        """Return the claims whose handlers are running in child processes, with the process ids. This takes no lock."""
+        """Return the claims whose handlers are running in child processes, with the process ids. The method takes no
+        lock.
+        """
         known = list(self._held.values())
         return [(one.claim, child) for one in known if (child := one.child) is not None]
 
@@ -251,7 +253,9 @@ class Leases:
             return self._find(claim) is not None
 
     def _find(self, claim: Claim | Lease) -> ActiveClaim | None:
-        """Return this claim, but not a later claim of the same task. The caller has the lock."""
+        """Return the worker's entry for this claim; None if the worker does not have the claim, or has a later claim of
+        the same task. The caller has the lock.
+        """
         one = self._held.get(claim.id)
         if one is None or (one.claim.lease_token, one.claim.worker_id) != (claim.lease_token, claim.worker_id):
             return None
@@ -307,8 +311,8 @@ class Leases:
         lost: Collection[UUID] = frozenset(),
     ) -> None:
         """Count how these attempts ended, except those that have already been counted. None stands for a claim that
-        this process never held. The completer and a stopping worker's release may both end an attempt; whichever is
-        first counts it.
+        this process never held. The completer and a stopping worker's release may both end an attempt; whichever comes
+        first counts the attempt.
         """
         with self._lock:
             new = [
@@ -380,8 +384,8 @@ class Leases:
                 one.context.cancel_requested = True
 
     def _beat(self, held: Sequence[ActiveClaim]) -> dict[UUID, Beat]:
-        """Send a heartbeat for these claims. It also writes the progress that their handlers have reported since the
-        previous heartbeat.
+        """Send a heartbeat for these claims. The heartbeat also writes the progress that the claims' handlers have
+        reported since the previous one.
 
         If the database refuses the progress, the heartbeat is sent without it, so that the lease is not lost.
         """
@@ -430,8 +434,8 @@ class Leases:
         return min(self._beat_interval(claim) / 4, _RETRY_AFTER)
 
     def _warn_if_unreachable(self, one: ActiveClaim) -> None:
-        """Warn, once per outage, that a lease has expired by this worker's clock. Only the database knows whether it
-        was lost.
+        """Warn, once per outage, that a lease has expired by this worker's clock. Only the database knows whether the
+        lease was lost.
         """
         if one.context.lost and not one.warned_unreachable and one.state is ClaimState.HELD:
             one.warned_unreachable = True

@@ -1,9 +1,9 @@
 """The lines that are logged when a worker starts and when an attempt ends. The first line answers the usual questions
 about a task that is not running. The line about a failure names its exception. An exception's message may contain
-personal data. Its traceback contains the messages of all exceptions that led to it, and a database error contains the
-statement with its parameters. Therefore the line contains only the type and the first line of the message, where
-libraries usually describe the error without the values. The whole exception is in `exc_info`, as usual in Python when
-an error is logged: error trackers need it, and the application's formatter decides whether to print it.
+personal data. The traceback contains the messages of all exceptions that led to this exception, and a database error
+contains the statement with its parameters. Therefore the line contains only the type and the first line of the message,
+where libraries usually describe the error without the values. The whole exception is in `exc_info`, as usual in Python
+when an error is logged: error trackers need it, and the application's formatter decides whether to print it.
 """
 
 from __future__ import annotations
@@ -88,8 +88,9 @@ class EndLog:
     """Logs how attempts end: a failure at WARNING if another attempt follows, otherwise at ERROR; any other outcome at
     INFO.
 
-    Each record has the fields of `fields_of`, and `duration_ms`, `outcome` and `event`. A failure's record also has
-    `exception`, a dict with the keys `type` (the module and the name) and `message` (the message's first line).
+    Each record has the fields that `fields_of` returns, and also `duration_ms`, `outcome` and `event`. A failure's
+    record also has `exception`, a dict with the keys `type` (the module and the name) and `message` (the message's
+    first line).
     """
 
     tracebacks: bool | None = None
@@ -100,7 +101,9 @@ class EndLog:
     """Knows how users type the command `task show`."""
 
     def write(self, outcome: Outcome, context: TaskContext, seconds: float) -> None:
-        """Log how an attempt that ran for this many seconds ended. `context.error` is the exception that it raised."""
+        """Log how an attempt that ran for this many seconds ended. `context.error` is the exception that the attempt
+        raised.
+        """
         kind = outcome.event_type
         level = _LEVELS.get(kind, logging.INFO)
         if not log.isEnabledFor(level):
@@ -160,7 +163,9 @@ def _message(outcome: Outcome) -> str:
 
 
 def _first_line(text: str) -> str:
-    """Return the first line, shortened, with unprintable characters escaped: a message must not control a terminal."""
+    """Return the first line, shortened, with unprintable characters escaped, because a message must not control a
+    terminal.
+    """
     line = text.strip().partition("\n")[0].strip()
     cut = line if len(line) <= _LONGEST else f"{line[:_LONGEST]} ..."
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in cut)

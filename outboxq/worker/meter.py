@@ -1,6 +1,6 @@
-"""Counts a worker's attempts (by outcome and duration), claims, recoveries and lost leases in memory. It does not send
-any statements. The numbers start at zero when the worker starts, and never decrease. To get the numbers for a period,
-read them at its beginning and at its end, and subtract.
+"""Counts a worker's attempts (by outcome and duration), claims, recoveries and lost leases in memory. The meter does
+not send any statements. The numbers start at zero when the worker starts, and never decrease. To get the numbers for a
+period, subtract the numbers at its beginning from those at its end.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class ClaimResult(StrEnum):
 
 Timing: TypeAlias = tuple[float | None, float | None]
 """The seconds from the due time of the task to the start of the handler (None if the handler has not begun), and the
-seconds that the handler ran (None if it has not ended). This is a plain tuple, because each task needs one, and a named
-tuple would take 0.3 us longer.
+seconds for which the handler ran (None if it has not ended). This is a plain tuple, because each task needs one, and a
+named tuple would take 0.3 us longer.
 """
 UNKNOWN: Final[Timing] = (None, None)
 
@@ -71,7 +71,7 @@ class ClaimCounts:
 
     claims: int = 0
     seconds: float = 0.0
-    """The sum over all these attempts."""
+    """The total duration of these attempts."""
     tasks: int = 0
     """The number of tasks that were claimed."""
     by_seconds: list[int] = field(default_factory=lambda: [0] * BUCKETS)
@@ -85,7 +85,7 @@ class LatenessCounts:
     """One schedule's counts, which cover the ticks whose tasks have started at least once."""
 
     seconds: float = 0.0
-    """The sum over these ticks."""
+    """The total lateness of these ticks."""
     by_seconds: list[int] = field(default_factory=lambda: [0] * BUCKETS)
     """The number of ticks in each bucket of `model.histograms`, by the seconds from the tick to the start of its task's
     handler.
@@ -103,8 +103,8 @@ class Meter:
         self._leases_lost: Counter[str] = Counter()
         self._lateness: defaultdict[str, LatenessCounts] = defaultdict(LatenessCounts)
         self.last_answer: float | None = None
-        """The Unix time at which the database last answered a heartbeat or the worker's registration. None if it has
-        not answered yet.
+        """The Unix time at which the database last answered a heartbeat or the worker's registration. None if the
+        database has not answered yet.
         """
 
     def ended(
@@ -136,8 +136,8 @@ class Meter:
             self._count(claim, AttemptEnd.LOST, timing)
 
     def lease_lost(self, queue: str) -> None:
-        """Count a lease that has expired or that another worker has taken. It is counted when this worker notices the
-        loss.
+        """Count a lease that has expired or that another worker has taken. The lease is counted when this worker
+        notices the loss.
         """
         with self._lock:
             self._leases_lost[queue] += 1
@@ -209,7 +209,9 @@ class Meter:
             counts.run_seconds += ran
 
     def _count_tick(self, claim: Claim, waited: float) -> None:
-        """Count the first start of a tick's task, which happened this many seconds after the tick."""
+        """Count the lateness of a tick's task at its first start. `waited` is the number of seconds for which the task
+        waited.
+        """
         try:
             headers = headers_of_json(claim.headers)
             schedule, tick = headers[SCHEDULE_HEADER], datetime.fromisoformat(headers[TICK_HEADER])

@@ -29,7 +29,7 @@ class Isolation(StrEnum):
     THREAD = "thread"
     """One of the worker's threads."""
     PROCESS = "process"
-    """A child process, which can be killed. It runs one handler at a time."""
+    """A child process, which can be killed. The process runs one handler at a time."""
 
 
 class WorkerOptions(TypedDict, total=False):
@@ -72,7 +72,7 @@ def _at_least(least: int) -> Callable[[object, str], int]:
 
 
 def positive_span(value: timedelta | float, name: str) -> timedelta:
-    """Return the span as a timedelta. Raises InvalidArgument unless it is greater than zero."""
+    """Return the span as a timedelta. Raises InvalidArgument unless the span is greater than zero."""
     span = duration(value, name)
     if span <= timedelta(0):
         raise InvalidArgument(f"{name} must be greater than zero, not {value!r}")
@@ -101,7 +101,8 @@ def _host(value: object, name: str) -> str:
 class WorkerSettings:
     """The checked options of one worker. Each field is one option of `WorkerOptions`, with its default.
 
-    A `check` is called with the option's name and any value other than the default, and returns the value to keep.
+    If an option's value is not the default, the field's `check` is called with the option's name and the value. `check`
+    returns the value to keep.
     """
 
     queues: Sequence[str] | None = field(default=None, metadata={"check": _names})
@@ -113,8 +114,8 @@ class WorkerSettings:
     concurrency: int = field(default=8, metadata={"check": _at_least(1)})
     """The number of handler threads."""
     prefetch: int | None = field(default=None, metadata={"check": _at_least(0)})
-    """The number of claims that may wait for a busy handler thread. None means the number of tasks that the handlers
-    run in 50 ms at their recent pace. For slow handlers, this number is zero.
+    """The maximum number of claims that may wait for a busy handler thread. None means the number of tasks that the
+    handlers run in 50 ms at their recent pace. For slow handlers, this number is zero.
     """
     poll: timedelta | None = field(default=None, metadata={"check": positive_span})
     """The longest wait before the worker looks for tasks again. None means the default of `create_work_distributor`."""
@@ -124,7 +125,7 @@ class WorkerSettings:
     """The address of the server itself, if the engine's address leads to a pooler. None means the engine's address."""
     relay: bool = True
     """If the code declares relays to brokers, publish their events. False means that `outboxq relay run` or other
-    workers do so.
+    workers publish these events.
     """
     drain_timeout: timedelta = field(default=timedelta(seconds=25), metadata={"check": duration})
     """The time allowed for running tasks to finish when the worker stops."""
@@ -141,7 +142,7 @@ class WorkerSettings:
     recover_every: timedelta = field(default=timedelta(seconds=5), metadata={"check": positive_span})
     """The time between two checks for dead workers' tasks."""
     unknown_task_delay: timedelta = field(default=timedelta(seconds=15), metadata={"check": duration})
-    """The delay after which a released unknown task is due again. It doubles with each release."""
+    """The delay after which a released unknown task is due again. The delay doubles with each release."""
     unknown_task_longest_delay: timedelta = field(default=timedelta(minutes=15), metadata={"check": duration})
     """The longest delay for an unknown task."""
     unknown_task_limit: timedelta = field(default=timedelta(days=1), metadata={"check": duration})
@@ -153,13 +154,13 @@ class WorkerSettings:
     machine) crashes, the most recent tasks may then run again, except for transactional tasks.
     """
     log_tracebacks: bool | None = None
-    """The log records of failed attempts that include the exception as `exc_info`. None means the records of final
+    """The log records that include the exception of a failed attempt as `exc_info`. None means the records of final
     attempts, or all records if the level is DEBUG; True means all records, and False none. Messages and tracebacks may
     contain personal data.
     """
     handler_log: bool = True
     """With the outcome of each attempt, store the last lines that its handler logged at INFO and above: up to 200 lines
-    and 64 KiB. They may contain personal data. False means that no lines are stored.
+    and 64 KiB. The lines may contain personal data. False means that no lines are stored.
     """
     label: str | None = None
     """The worker's name, for people to read. None means the host name and the process id."""
@@ -168,7 +169,9 @@ class WorkerSettings:
     port. A port requires the extra `prometheus`.
     """
     metrics_host: str = field(default="127.0.0.1", metadata={"check": _host})
-    """The address on which `metrics_port` is opened. Anyone who can reach it can read the names of queues and tasks."""
+    """The address on which `metrics_port` is opened. Anyone who can reach this address can read the names of queues and
+    tasks.
+    """
     on_failpoint: OnFailpoint = ignore_failpoint
     """A function that is called at each `Failpoint`, for tests."""
 

@@ -217,7 +217,7 @@ class DatabaseCollector(Collector):
 class WorkerCollector(DatabaseCollector):
     """Collects one worker's metrics: its own counts, and the gauges from its database.
 
-    The database is read at most once every 5 s, and a scrape waits at most 2 s for it. If the database is not
+    The database is read at most once every 5 s, and a scrape waits at most 2 s for the database. If the database is not
     responding, its gauges are left out. Use the collector with your own HTTP server or registry:
     ``registry.register(WorkerCollector(worker, outbox.store))``.
     """
@@ -271,7 +271,7 @@ class Gauges:
 def next_ticks(store: Store) -> dict[str, float]:
     """Return the Unix time of each schedule's next tick, leaving out schedules that are paused or have no next tick.
 
-    If the workers are late in planting ticks, this is the first tick that has not been planted.
+    If the workers are late in planting a schedule's ticks, the next tick is the first one that has not been planted.
     """
     found, now = {}, store.now()
     for one in store.schedules.list():
@@ -283,7 +283,9 @@ def next_ticks(store: Store) -> dict[str, float]:
 
 
 class GaugeCache:
-    """The latest gauges from the database. They are read by a separate thread, so that a scrape does not wait forever."""
+    """The latest gauges from the database. The gauges are read by a separate thread, so that a scrape does not wait
+    forever.
+    """
 
     def __init__(self, read: Callable[[], Gauges], clock: Callable[[], float] = time.monotonic) -> None:
         self._read, self._clock = read, clock
@@ -323,7 +325,7 @@ class GaugeCache:
 
 
 class MetricsServer:
-    """Serves `/metrics` over HTTP, in separate threads, until it is closed."""
+    """Serves `/metrics` over HTTP, in separate threads, until the server is closed."""
 
     def __init__(self, worker: Worker, store: Store, *, host: str, port: int) -> None:
         """Bind the port; 0 means a free port. `store` has separate connections, which `close` closes.
@@ -399,7 +401,7 @@ def _of_worker(worker: Worker) -> Iterator[Family]:
 
 
 def _of_database(gauges: Gauges | None) -> Iterator[Family]:
-    """Yield the database's gauges, or nothing if it did not respond."""
+    """Yield the database's gauges, or nothing if the database did not respond."""
     if gauges is None:
         return
     tasks: dict[tuple[str, ...], int] = {}
@@ -439,8 +441,8 @@ def _age(moment: datetime | None, now: datetime | None) -> float:
 
 
 def _depths(one: Statistics) -> dict[str, int]:
-    """Return the number of tasks in a queue, by state. If counting stopped at a limit and the last full count is
-    higher, the full count is returned instead.
+    """Return the number of tasks in a queue, by state. If counting stopped at a limit and the last full count is higher
+    than that limit, the full count is returned instead.
     """
     counted = {"due": one.due, "delayed": one.delayed + one.retrying, "running": one.running, "failed": one.failed}
     # With only `retrying_at_least`, the sum of both is exact.

@@ -45,7 +45,7 @@ class Receiver:
         self._connection: SourceConnection | None = None
         self._wait = 0.0
         self.state = ReceiverState(source=sanitize(str(source), limit=_LONGEST_ERROR), tasks=reader.task_names)
-        """The receiver's state, for people. Any thread may read it."""
+        """The receiver's state, for people. Any thread may read the state."""
 
     def run_once(self) -> None:
         """Receive a batch of messages. Raises SourceUnavailable, and whatever the database raises."""

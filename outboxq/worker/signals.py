@@ -49,7 +49,7 @@ STACKS_SIGNAL: Final[int | None] = getattr(signal, "SIGUSR1", None)
 
 
 class SignalCounter:
-    """Counts the signals that a process receives. This takes no lock, so a signal handler may use it."""
+    """Counts the signals that a process receives. Counting takes no lock, so a signal handler may do it."""
 
     def __init__(self) -> None:
         self._first: float | None = None
@@ -68,7 +68,7 @@ def in_main_thread() -> bool:
 
 
 def unignored_stop_signals() -> list[signal.Signals]:
-    """Return the `STOP_SIGNALS` that this process does not ignore. Under nohup it ignores SIGHUP."""
+    """Return the `STOP_SIGNALS` that this process does not ignore. Under nohup, the process ignores SIGHUP."""
     return [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
 
 
@@ -101,11 +101,11 @@ _handlers: list[Callable[[int, FrameType | None], None]] = []
 
 
 def _die_of_stop_signals() -> None:
-    """Reset the stop signals to their defaults in a forked child: the claims belong to its parent, and so does the
-    order to stop.
+    """Reset the stop signals to their defaults in a forked child, because the claims belong to its parent, and so does
+    the order to stop.
 
-    A handler in Python could not end the child while the child is running C code. On Python 3.13.0 it would never run
-    in a child that was forked by a thread other than the main one, such as a thread that runs tasks.
+    A handler in Python could not end the child while the child is running C code. On Python 3.13.0, such a handler
+    would never run in a child that was forked by a thread other than the main one, such as a thread that runs tasks.
     """
     for number in STOP_SIGNALS:
         if signal.getsignal(number) in _handlers:
@@ -116,8 +116,8 @@ in_children(_die_of_stop_signals)
 
 
 class StackPrinter:
-    """The handler of `STACKS_SIGNAL`. The class distinguishes it from the application's handler, which is left in
-    place.
+    """The handler of `STACKS_SIGNAL`. The class distinguishes this handler from an application's own handler, which is
+    left in place.
     """
 
     def __init__(self, show: Callable[[], object]) -> None:
@@ -130,7 +130,7 @@ class StackPrinter:
 def print_in_child() -> None:
     """Make this child process print its stacks to stderr on `STACKS_SIGNAL`, if its worker does so.
 
-    C code prints them, so this works even while a handler is running C code and holds Python's lock. The system
+    The stacks are printed by C code, even while a handler is running C code and holds Python's lock. The system
     restarts the calls that the signal interrupts, because the handler runs in the thread that receives the signal.
     """
     if STACKS_SIGNAL is not None and isinstance(signal.getsignal(STACKS_SIGNAL), StackPrinter):

@@ -75,9 +75,11 @@ class Steps:
     """Runs the steps of all handlers in a worker. Each handler's context holds the state of that handler's steps."""
 
     store: Store
-    """The application's store: transactional steps write through its connections."""
+    """The application's store. Transactional steps write through its connections."""
     own: Store
-    """The worker's store, for everything else: handlers may occupy all of the application's connections."""
+    """The worker's store, which is used for everything else, because handlers may occupy all of the application's
+    connections.
+    """
     rows: StepRows
     """The stored steps: `own.steps`, except in a test."""
     integration: Integration
@@ -85,7 +87,8 @@ class Steps:
     on_failpoint: OnFailpoint
 
     def run(self, context: TaskContext, name: str, call: Call, *, transactional: bool) -> Any:
-        """Return the stored result of a step. If there is none, call the function, store its result, and return it.
+        """Return the stored result of a step. If no result is stored, call the function, and store and return its
+        result.
 
         Until the step has ended, the handler's TaskTimeout can be raised only inside the function.
         """
@@ -100,7 +103,7 @@ class Steps:
             self._sleep(context, name, delay)
 
     def time_asleep(self, context: TaskContext) -> timedelta:
-        """Return how long the task slept between the start of its first attempt and the current claim. This never
+        """Return how long the task slept between the start of its first attempt and the current claim. The method never
         raises an error.
         """
         claim = context.claim
@@ -238,7 +241,7 @@ class Steps:
         return step.load(found.result) if isinstance(found, Step) else result
 
     def _in_transaction(self, context: TaskContext, known: HandlerSteps, step: StepCall) -> Any:
-        """Call the function inside a transaction that also commits its result."""
+        """Call the function inside a transaction that also commits the function's result."""
         claim, holds = context.claim, self.store.dialect.one_writer
         unit: UnitOfWork | None = None
         before: float | None = None
@@ -366,7 +369,7 @@ class StepCall:
     """A call to a step's function, and the conversion of its result to JSON and back."""
 
     def __init__(self, name: str, call: Call, context: TaskContext) -> None:
-        """Raises StepRefused for an async function, a generator, or a return annotation that cannot be used to read a
+        """Raise StepRefused for an async function, a generator, or a return annotation that cannot be used to read a
         result.
         """
         self.name, self._call = name, call

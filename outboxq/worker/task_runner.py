@@ -43,12 +43,12 @@ _BEFORE_START, _AFTER_HANDLER = Failpoint.BEFORE_START, Failpoint.AFTER_HANDLER
 its class (`python -m timeit -s "from outboxq.model import EventType" EventType.FAILED`).
 """
 _VERIFYING = 5.0
-"""Seconds for which a claim waits for a database that is down. After that, the claim is released, so that a stop does
-not have to wait for it.
+"""Seconds for which a claim waits for a database that is down. After that, the claim is released, so that a stopping
+worker does not have to wait for the database.
 """
 FIRST_INTERRUPTION_DELAY = timedelta(seconds=1)
-"""The delay after the first interruption. It doubles each time (1, 2, 4, 8 and 16 s), so a server has half a minute to
-come back.
+"""The delay after the first interruption. The delay doubles each time (1, 2, 4, 8 and 16 s), so a server has half a
+minute to come back.
 """
 _FAILURES = frozenset({EventType.RETRY_SCHEDULED, EventType.FAILED})
 """The events that record a failed attempt."""
@@ -62,7 +62,7 @@ class TaskRunner:
     """Checks that each claim is valid, runs its handler, and drops the claim unless its outcome is being written."""
 
     own: Store
-    """The worker's store, because checking whether a claim is valid must not wait until a handler returns a connection.
+    """The worker's store. Checking whether a claim is valid must not have to wait until a handler returns a connection.
     """
     leases: Leases
     outcomes: Outcomes
@@ -73,7 +73,7 @@ class TaskRunner:
 
     def run(self, active: ActiveClaim) -> None:
         """Run one claim. If `outcomes` does not get the claim's outcome, drop the claim here, because heartbeats would
-        otherwise keep it forever.
+        otherwise keep the claim forever.
 
         A thread that dies does not drop its claim; the worker releases it.
         """
@@ -124,8 +124,8 @@ class TaskRunner:
         return self._asked_if_it_holds(active, ask, trouble=unknown, reason="its claim could not be verified")
 
     def _record_start(self, active: ActiveClaim) -> bool:
-        """Record that a suspect begins, so that the death of this process counts. Returns whether the suspect may
-        begin.
+        """Record that a suspect begins, so that its recovery is counted if this process dies. Returns whether the
+        suspect may begin.
         """
         unrecorded = "its start could not be recorded"
         return self._asked_if_it_holds(active, lambda: self.begin(active.claim), trouble=unrecorded, reason=unrecorded)
@@ -134,7 +134,7 @@ class TaskRunner:
         """Return whether the database confirms that the claim is valid. If the database is not responding, the claim is
         released.
 
-        The log then names the `trouble`, and the event contains the `reason`.
+        In that case, the log names the `trouble`, and the event contains the `reason`.
         """
         claim = active.claim
         try:
@@ -157,7 +157,7 @@ class Application:
     """The application whose tasks are run."""
 
     store: Store
-    """Transactional tasks write through its connections."""
+    """The application's store. Transactional tasks write through its connections."""
     tasks: TaskRegistry
     integration: Integration
     hooks: HookCalls | None
@@ -178,9 +178,9 @@ class HandlerRunner:
     on_failpoint: OnFailpoint
     ends: EndLog = field(default_factory=EndLog)
     keeper: KeeperPlace | None = None
-    """Keeps the lines that handlers log. None if they are not kept."""
+    """Keeps the lines that handlers log. None if the lines are not kept."""
     timeouts: Timeouts | None = None
-    """Enforces the timeouts of tasks that ask for it. None if timeouts are not enforced."""
+    """Enforces the timeouts of tasks whose timeout action requires it. None if timeouts are not enforced."""
     grace: timedelta | None = timedelta(seconds=30)
     """The time between a timeout and the forced end of the attempt. None if this process never ends an attempt by
     force.
@@ -287,7 +287,9 @@ class HandlerRunner:
         return limit
 
     def _kill(self, active: ActiveClaim, task: Task[..., Any], limit: TimeLimit) -> None:
-        """End an attempt whose handler is not stopping. Its thread cannot be ended, so the process has to exit."""
+        """End an attempt whose handler is not stopping. The handler's thread cannot be ended, so the process has to
+        exit.
+        """
         context = active.context
         context.ended = time.monotonic()
         seconds = context.ended - (context.began or context.ended)
@@ -299,7 +301,7 @@ class HandlerRunner:
         self.on_kill(active, limit.thread)
 
     def _run_in_transaction(self, active: ActiveClaim, task: Task[..., Any], limit: TimeLimit | None) -> Outcome | None:
-        """Run the handler inside a transaction that also commits its completion. Any other outcome rolls the
+        """Run the handler inside a transaction that also commits the task's completion. Any other outcome rolls the
         transaction back.
 
         Returns None if the lease is lost.
@@ -346,8 +348,9 @@ class HandlerRunner:
         """Return the outcome of a claim whose transaction could not begin, or whose completion could not be committed
         (because of a constraint that is checked at commit, or a lost connection).
 
-        `ours` is True if the error came from the worker's statements around the handler. An error from rows that the
-        handler's session had not yet flushed, such as a lock timeout, counts as it would inside the handler.
+        `ours` is True if the error came from the worker's statements around the handler. If flushing the remaining rows
+        of the handler's session causes an error, such as a lock timeout, the error counts as it would inside the
+        handler.
         """
         is_outside = interrupted(self.store, error, unit, is_ours=ours)
         if unit is None and is_outside:  # the handler was not called, so no attempt is used
@@ -417,7 +420,7 @@ def outcome_of_interruption(store: Store, claim: Claim, error: BaseException) ->
 
     No attempt is used, and the delay grows each time. After the sixth interruption in a row, which counts as a failed
     attempt, return None. The task itself may break its connection, for example by pausing so long that the server
-    considers the connection idle. This waits up to half a minute for the database.
+    considers the connection idle. The function waits up to half a minute for the database.
     """
     try:
         before = store.interruptions(claim)

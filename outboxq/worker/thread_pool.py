@@ -21,7 +21,7 @@ few claims have to be released.
 """
 _MAX_PREFETCH = 1000
 _LOOK_AGAIN = 0.2
-"""Seconds after which a stop notices that it no longer needs to wait for a thread."""
+"""Seconds within which a stopping worker notices that it no longer needs to wait for a thread."""
 _PACE_WINDOW = 0.2
 """Seconds of the whole pool's work over which its pace is averaged. Over a shorter time, a single delayed job would
 make the next claims smaller.
@@ -35,8 +35,8 @@ class HandlerPool(Generic[T]):
     size: int
     handle: Callable[[T], object]
     prefetch: int | None
-    """The number of jobs that may wait for busy threads. None means as many as the threads handle in 50 ms at their
-    recent pace.
+    """The maximum number of jobs that may wait for busy threads. None means as many as the threads handle in 50 ms at
+    their recent pace.
     """
     on_thread_failure: Callable[[BaseException], None]
     """A function that is called with the error that ends a thread."""
@@ -77,7 +77,7 @@ class HandlerPool(Generic[T]):
 
     @property
     def prefetch_limit(self) -> int:
-        """The number of jobs that may currently wait for busy threads."""
+        """The maximum number of jobs that may currently wait for busy threads."""
         if self.prefetch is not None:
             return self.prefetch
         if not self._recent_jobs:  # their pace is not known yet
@@ -106,7 +106,7 @@ class HandlerPool(Generic[T]):
 
     def wait_until_at_most(self, jobs: int, timeout: float | None = None) -> bool:
         """Wait until at most this many jobs are in flight, until `wake()` is called, or for `timeout` seconds. Returns
-        whether at most this many are in flight.
+        whether at most this many jobs are in flight.
         """
         with self._changed:
             if self.in_flight > jobs:

@@ -3,11 +3,11 @@ even then, end it without waiting for the handler.
 
 The last part of the module contains time limits for other calls that may never return.
 
-An exception for another thread is stored in that thread's slot, and is raised there some lines later. By then, the
-handler may have ended, and the thread may be running another handler. So a handler ends in a fixed order
+An exception for another thread is stored in that thread's slot, and is raised there a few lines of code later. By then,
+the handler may have ended, and the thread may be running another handler. So a handler ends in a fixed order
 (`TimeLimit.call`): it first sets a flag, after which no exception is sent; then it waits for an exception that is being
-sent; then it empties the slot. This takes no lock, because an exception that arrived while the lock was held would
-leave it locked.
+sent; then it empties the slot. None of these steps takes a lock, because an exception that arrived while the lock was
+held would leave it locked.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ class TimeLimit:
         self._is_held_back = False
         """True while the handler's thread is running the worker's code, which an exception must not interrupt."""
         self._is_owed = False
-        """True if an exception became due while the worker's code was running. It is raised at the end of that code."""
+        """True if an exception became due while the worker's code was running. The exception is raised at the end of
+        that code.
+        """
         self._has_ended = False
         self._is_reported = threading.Event()
         """A `threading.Event` that is set when `on_kill` has returned."""
@@ -90,8 +92,8 @@ class TimeLimit:
         return self._ended_by.get("by") == "worker"
 
     def wait_for_kill(self) -> None:
-        """Wait until `on_kill` has returned, after an attempt that `was_killed`. The handler's thread calls this, so that
-        it takes no other work before it is given up.
+        """Wait until `on_kill` has returned, after an attempt that `was_killed`. The handler's thread calls this
+        method, so that the thread takes no other work before it is given up.
         """
         self._is_reported.wait()
 
@@ -101,8 +103,8 @@ class TimeLimit:
         return self._thread
 
     def overrun(self) -> TaskTimeout:
-        """Return the error for an attempt that was ended without waiting for its handler. Its traceback shows what the
-        handler is doing now.
+        """Return the error for an attempt that was ended without waiting for its handler. The error's traceback shows
+        what the handler is doing now.
         """
         error = TaskTimeout(
             f"the handler ran for longer than its timeout of {self.seconds:g} s, did not stop within the grace period of "
@@ -157,11 +159,11 @@ class TimeLimit:
 
     @contextmanager
     def holding_back(self) -> Iterator[None]:
-        """Prevent TaskTimeout inside the block, which is the worker's own code. If it becomes due, it is raised at the
-        end of the block.
+        """Prevent TaskTimeout inside the block, which is the worker's own code. A TaskTimeout that becomes due there is
+        raised at the end of the block.
 
-        Otherwise it could break one of the worker's connections, or arrive after a function has returned but before its
-        result is stored.
+        Otherwise, a TaskTimeout could break one of the worker's connections, or arrive after a function has returned
+        but before its result is stored.
         """
         self._hold_back()
         try:
@@ -172,7 +174,7 @@ class TimeLimit:
 
     @contextmanager
     def letting_through(self) -> Iterator[None]:
-        """Allow TaskTimeout inside the block, which is the handler's code inside a block of `holding_back`."""
+        """Allow TaskTimeout inside the block, which is the handler's code inside a `holding_back` block."""
         try:
             self._is_held_back = False
             self._raise_what_is_owed()
@@ -211,8 +213,8 @@ class TimeLimit:
             pass
 
     def act(self) -> float:
-        """Raise TaskTimeout or end the attempt, if that is due. Returns the time at which to call this again
-        (`time.monotonic()`). Only one thread calls it.
+        """Raise TaskTimeout or end the attempt, if that is due. Returns the time at which to call this method again
+        (`time.monotonic()`). Only one thread calls this method.
         """
         now = time.monotonic()
         if self._has_ended or now < min(self.due, self._kill_at):
@@ -296,8 +298,8 @@ class Timeouts:
 
 
 def run_with_timeout(seconds: float, call: Callable[[], object]) -> bool:
-    """Run the call in a thread. Returns whether the call ended in time. If not, it continues, but does not keep the
-    process alive.
+    """Run the call in a thread. Returns whether the call ended in time. If not, the call continues, but does not keep
+    the process alive.
     """
     thread = threading.Thread(target=call, name="outboxq-deadline", daemon=True)
     thread.start()

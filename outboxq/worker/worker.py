@@ -47,11 +47,16 @@ _GIVE_BACK_TIMEOUT = 0.8
 responding.
 """
 _LAST_COUNTS_TIMEOUT = 5.0
-"""Seconds that a stopping worker waits for its last counts to be written, if its drain timeout is not over."""
+"""Seconds that a stopping worker waits for its last counts to be written, unless its drain timeout has already passed.
+"""
 _LAST_HOOKS_TIMEOUT = 2.0
-"""Seconds within which idle child processes must call their hooks and exit, if the drain timeout is not over."""
+"""Seconds within which idle child processes must call their hooks and exit, unless the drain timeout has already
+passed.
+"""
 _SIGNAL_CHECK = 0.1
-"""Seconds between wake-ups of the main thread. Only then does Python handle a signal that another thread received."""
+"""Seconds between wake-ups of the main thread. Only when the main thread wakes up does Python handle a signal that
+another thread received.
+"""
 _END_TIMEOUT = 5.0
 """Seconds that Python may take to exit while a handler is not stopping."""
 
@@ -59,7 +64,7 @@ _END_TIMEOUT = 5.0
 class Worker(Answering):
     """Runs an outbox's tasks until it is told to stop.
 
-    Any number of workers may run, on any number of machines. Each of them recovers the tasks of workers that died.
+    Any number of workers may run, on any number of machines. Each worker recovers the tasks of workers that have died.
     While a handler runs, the worker does not keep a transaction or a connection open for it, unless the task is
     transactional. The worker's own connections are in separate pools, so that handlers cannot starve its heartbeats.
     """
@@ -93,7 +98,7 @@ class Worker(Answering):
         self.label = settings.label or f"{socket.gethostname()}:{os.getpid()}"
         self.introduces_itself = True
         """If True, the first log line names the database, the queues and the way in which the worker notices tasks. If
-        False, it names only the worker.
+        False, that line names only the worker.
         """
         self._tasks, self._application = tasks, store
         self._task_names = names = sorted(task.name for task in tasks)
@@ -120,11 +125,11 @@ class Worker(Answering):
     @naming_options("run()", OF_A_RUN)
     def run(self, *, burst: bool = False) -> int:
         """Work until SIGTERM, SIGINT or SIGHUP, then let running tasks finish. After a second signal, after SIGQUIT, or
-        at the end of the drain timeout, the worker releases them.
+        at the end of the drain timeout, the worker releases the tasks that are still running.
 
         With `burst`, the worker stops when no task is due, or when no due task can be claimed; until then, it also runs
-        the tasks that its tasks enqueue. Retries and delayed tasks that are due later remain. Raises the same
-        exceptions as `start`. Only the main thread receives signals, so in any other thread, `run` raises
+        the tasks that its tasks enqueue. Retries and delayed tasks that are due later remain in their queues. Raises
+        the same exceptions as `start`. Only the main thread receives signals, so in any other thread, `run` raises
         ConfigurationError unless `burst` is True. A burst in another thread leaves signal handling and the exit of the
         process to the program, and `request_stop` ends the burst early.
 
@@ -175,7 +180,7 @@ class Worker(Answering):
 
     @property
     def is_healthy(self) -> bool:
-        """False once a worker thread has died or the database refuses to record outcomes. The worker then claims no
+        """False once a worker thread has died or the database has refused to record outcomes. The worker then claims no
         more tasks, and should be stopped. Also False while the worker's role lacks a privilege that is required to
         claim tasks. `health.error` gives the reason.
         """
@@ -212,12 +217,16 @@ class Worker(Answering):
 
     @property
     def running_tasks(self) -> list[Claim]:
-        """The claims of the tasks whose handlers are running. Reading it takes no lock, so a signal handler may use it."""
+        """The claims of the tasks whose handlers are running. Reading this property takes no lock, so a signal handler
+        may read it.
+        """
         return self._parts.leases.running()
 
     @property
     def children(self) -> list[tuple[Claim, int]]:
-        """The claims of the tasks that are running in child processes, with the process ids. Reading it takes no lock."""
+        """The claims of the tasks that are running in child processes, with the process ids. Reading this property
+        takes no lock.
+        """
         return self._parts.leases.in_children()
 
     def print_stacks_of(self, child: int) -> None:
@@ -232,7 +241,7 @@ class Worker(Answering):
 
         Raises SchemaOutOfDate or NotPermitted. Raises ConfigurationError if the worker was already started or was
         created before a fork, or if the server is a standby. Raises InvalidTarget in a test whose transaction is open,
-        if the integration knows about it.
+        if the integration knows about that transaction.
         """
         if self._pid != os.getpid():
             raise ConfigurationError("this worker was created before the process forked; create one in each process")
@@ -338,8 +347,8 @@ class Worker(Answering):
         The order of the steps matters. Claiming stops first, because this worker would otherwise claim the tasks that
         it releases. Tasks that have not begun are released next, because another worker may be idle. Outcomes are
         written before the other tasks are released, because releasing a task fences its handler. Heartbeats continue
-        until then, because a task may take longer than its lease to finish. Connections are closed last, because every
-        step needs them.
+        until the tasks are released, because a task may take longer than its lease to finish. Connections are closed
+        last, because all the other steps need them.
         """
         parts = self._parts
         self._stopping.set()
@@ -369,8 +378,8 @@ class Worker(Answering):
         return unfinished == 0 and not parts.claim_loop.is_alive()
 
     def _stop_claiming(self, seconds: float) -> None:
-        """Release the tasks that have not begun, and do so again when the claim loop, which may have claimed more,
-        has ended.
+        """Release the tasks that have not begun. Do so again after the claim loop has ended, because the loop may have
+        claimed more tasks.
         """
         parts = self._parts
         parts.pool.wake()
@@ -411,7 +420,7 @@ class Worker(Answering):
             senders.stop(timedelta(seconds=max(_GIVE_BACK_TIMEOUT, deadline - time.monotonic())))
 
     def _end_handlers(self, deadline: float) -> None:
-        """End the child processes, which kills their handlers, and stop enforcing timeouts and keeping log lines."""
+        """End the child processes, so that their handlers are killed. Stop enforcing timeouts and keeping log lines."""
         parts = self._parts
         parts.timeouts.stop()
         if parts.keeper is not None:
@@ -421,13 +430,15 @@ class Worker(Answering):
             parts.children.close(max(_GIVE_BACK_TIMEOUT, min(_LAST_HOOKS_TIMEOUT, left)))
 
     def _disconnect(self, *, for_good: bool) -> None:
-        """Close the worker's own connections and its metrics port. A failed start may be repeated."""
+        """Close the worker's own connections and its metrics port. `for_good` is False if the start failed and may be
+        repeated.
+        """
         self._close_metrics()
         self._parts.connections.close(for_good=for_good)
 
     def _on_kill(self, active: ActiveClaim, thread: int) -> None:
         """Stop the worker, because the handler in this thread is not stopping, and only the exit of the process can end
-        it.
+        the handler.
         """
         text = "%s: the handler is not stopping, so this process must exit; it claims no more tasks, and lets its other handlers finish"
         log.error(text, active.claim, extra=fields_of(active.claim))
@@ -458,7 +469,7 @@ class Ending:
     """The state of a worker's stop. Any thread may request the stop."""
 
     error: BaseException | None = None
-    """The first reason why the worker no longer works. None if it is working or was told to stop."""
+    """The first reason why the worker no longer works. None if the worker is working, or was told to stop."""
     has_killed: bool = False
     """True if a handler is not stopping, so the process has to exit."""
     is_abandoned: bool = False

@@ -21,7 +21,7 @@ class Route:
     path: str
     answer: Callable[[PageRequest], View | Redirect]
     is_action: bool = False
-    """True if the route changes something. It then accepts only POST, and requires a viewer who may act."""
+    """True if the route changes something. Such a route accepts only POST, and requires a viewer who may act."""
     section: str = ""
     """The name of the route whose navigation entry is marked as current; "" means this route."""
 

@@ -198,7 +198,8 @@ class Offer:
 
 def offers(request: PageRequest, cures: Iterable[Cure], *, with_final: bool = False) -> list[Offer]:
     """Return the offers for these cures. A cure that no other button can undo is offered as a button only if
-    `with_final` is True, and otherwise as a link. This applies to a redrive too, because it runs the handler again.
+    `with_final` is True, and otherwise as a link. This rule applies to a redrive too, because a redrive runs the
+    handler again.
     """
     shown, found = str(request.path.get("task_id", "")), []
     here = request.url("task", task_id=shown) if shown else None

@@ -47,8 +47,8 @@ def page(request: PageRequest) -> View:
 
 
 def one_page(request: PageRequest) -> View:
-    """Show a batch with its counts, the tasks that follow it, and its tasks that have not
-    completed. Raises NotFound.
+    """Show a batch with its counts, its tasks that are not Completed, and the tasks that follow the batch. Raises
+    NotFound.
     """
     batch_id = request.path["batch_id"]
     try:
@@ -122,7 +122,7 @@ class Box:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drawing:
-    """The boxes from left to right."""
+    """The drawing of a batch or a chain, as boxes from left to right."""
 
     boxes: tuple[Box, ...]
     label: str

@@ -25,13 +25,14 @@ from ..request import PageRequest, Redirect, View
 from .actions import operator_of, reason_of, unfound
 
 _AT_ONCE = 500
-"""The maximum number of tasks that are changed by the request itself, in one transaction. A task makes larger changes.
+"""The maximum number of tasks that are changed by the request itself, in one transaction. For larger changes, the
+request enqueues a task.
 """
 _PARTS = 50
 _FEW = 5
 """The maximum numbers of rows on a page, for kinds of tasks and for the oldest tasks."""
 _NAMES = frozenset({"queue", "task", "key", "topic", "exception"})
-"""The filters that compare names. A name may begin and end with spaces."""
+"""The filters that compare names. A name may begin or end with spaces."""
 _FILTERS = _NAMES | {"group", "since", "until", "state", "limit"}
 _VERBS = {
     BulkAction.REDRIVE: REDRIVE,
@@ -139,7 +140,7 @@ def _without_limit(given: dict[str, str]) -> dict[str, str]:
 
 
 def _up_to(limit: int | None, count: Count) -> int:
-    """Return how many of the counted tasks a change with this limit affects."""
+    """Return the number of counted tasks that a change with this limit affects."""
     return count.number if limit is None else min(count.number, limit)
 
 
@@ -211,7 +212,7 @@ def _selection(action: str, given: dict[str, str], *, at: datetime) -> Selection
 
 
 def _state(action: BulkAction, state: str) -> dict[str, Any]:
-    """Return the field of a selection that a filter by state sets. Raises InvalidArgument."""
+    """Return the field that a filter by state sets in a selection. Raises InvalidArgument."""
     if action is BulkAction.RUN_NOW:
         if state not in _LATER:
             raise InvalidArgument(f"only delayed and retrying tasks can be run now, not {state!r}")

@@ -33,7 +33,7 @@ FIELDS: Final = (
     fields.KEY,
     fields.REASON,
 )
-"""The fields of the form, in addition to the task."""
+"""The fields of the form, except for the task."""
 _ONCE: Final = timedelta(days=1)
 """The time during which a repeated submission of a form enqueues nothing."""
 _TITLE: Final = "Enqueue a task"
@@ -109,7 +109,7 @@ class Wanted:
         return cls(task_name=form.get("task", ""), **given)
 
     def planned(self, outbox: Outbox) -> NewTask:
-        """Return the task that would be written, after all checks. Raises InvalidArgument."""
+        """Perform all checks, and return the task that would be enqueued. Raises InvalidArgument."""
         if self.task_name not in {one.name for one in outbox.tasks}:
             raise InvalidArgument(f"this dashboard does not know the task {self.task_name!r}; choose one from the list")
         task = outbox.tasks.get(self.task_name)
@@ -120,7 +120,7 @@ class Wanted:
             raise InvalidArgument(str(error)) from None
 
     def enqueue(self, outbox: Outbox, *, operator: Operator, reason: str, form_id: str) -> Handle:
-        """Enqueue the task, which `planned` has checked, and record the action in the same transaction.
+        """Enqueue the task that `planned` has checked, and record the action in the same transaction.
 
         If the form with this id is sent again, or another task has the key, return the handle of the existing task, and
         record nothing.

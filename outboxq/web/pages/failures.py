@@ -36,7 +36,7 @@ class GroupByException:
     exception: str | None
     """The exception's class; None for tasks that failed without an exception."""
     task_names: tuple[str, ...]
-    """The tasks, the one with the most dead letters first."""
+    """The names of the tasks. The task with the most dead letters comes first."""
     count: int
     first_failed_at: datetime
     last_failed_at: datetime
@@ -95,8 +95,8 @@ def page(request: PageRequest) -> View:
 
 
 def by_exception(groups: Iterable[DeadLetterGroup]) -> list[GroupByException]:
-    """Return the groups by exception alone, largest first. A server that is down then takes up only one row, no matter
-    how many tasks call it.
+    """Return the groups by exception alone, largest first. With this grouping, a server that is down takes up only one
+    row, no matter how many tasks call it.
     """
     found: dict[str | None, list[DeadLetterGroup]] = {}
     for one in groups:
@@ -122,7 +122,7 @@ def _joined(exception: str | None, groups: Iterable[DeadLetterGroup]) -> GroupBy
 
 
 def _selection_of_all(group: GroupByException, given: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the filters that select a group by exception; None if the group has no exception to filter by."""
+    """Return the filters that select the dead letters with a group's exception; None if the group has no exception."""
     return None if group.exception is None else {**given, "exception": group.exception}
 
 
@@ -189,8 +189,8 @@ def group(request: PageRequest) -> View:
 
 
 def selection_of(group: DeadLetterGroup) -> dict[str, Any]:
-    """Return the filters that select a group. They include its task and exception, so that few errors have to be
-    compared one by one.
+    """Return the filters that select a group. The filters include the group's task and exception, so that few errors
+    have to be compared one by one.
     """
     exception = {} if group.exception is None else {"exception": group.exception}
     return {"group": group.id, "task": group.task_name, **exception}

@@ -145,8 +145,8 @@ def _page(
 
 
 def _values(request: PageRequest, schedule: Schedule) -> dict[str, str]:
-    """Return the values in the inputs of the form. The arguments are left out if the viewer may not see all of them: the
-    placeholder for a hidden value must not be stored.
+    """Return the values in the inputs of the form. The arguments are left out if the viewer may not see all of them,
+    because the placeholder for a hidden value must not be stored.
     """
     shown = redacted(schedule.args) if request.viewer.may_see_arguments else ""
     is_whole = bool(shown) and shown == redacted(schedule.args, None) == request.redact(shown)
@@ -168,7 +168,7 @@ def _values(request: PageRequest, schedule: Schedule) -> dict[str, str]:
 
 
 def _upcoming(schedule: Schedule, now: datetime, following: Sequence[datetime]) -> Upcoming:
-    """Return the state of a schedule and its next tick."""
+    """Return the state and the next tick of a schedule."""
     tick, overdue = next(iter(following), None), None
     if schedule.paused_at is not None:
         state, tick = ScheduleState.PAUSED, None

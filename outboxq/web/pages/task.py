@@ -150,7 +150,7 @@ def page(request: PageRequest) -> View:
 
 
 def _steps(request: PageRequest, detail: TaskDetail) -> list[ShownStep]:
-    """Return the task's steps. If the events show that there are none, the database is not queried."""
+    """Return the task's steps. If the events show that there are no steps, the database is not queried."""
     if not detail.is_cut and not any(one.event_type is EventType.STEP_COMPLETED for one in detail.events):
         return []
     may_see = request.viewer.may_see_arguments
@@ -190,7 +190,7 @@ def _cures_of(given: str) -> tuple[Any, ...]:
 
 
 def _actions(request: PageRequest, detail: TaskDetail) -> dict[str, Action]:
-    """Return the verbs that the page offers in addition to the cures. If the task has lost its key, they include a
+    """Return the verbs that the page offers in addition to the cures. If the task has lost its key, the verbs include a
     redrive, which can take the key back.
     """
     task = detail.task
@@ -221,8 +221,8 @@ def _bulk(request: PageRequest, task: TaskExecution) -> dict[str, str | None] | 
 
 
 def _next_due(detail: TaskDetail) -> datetime | None:
-    """Return the due time of a task that is also waiting for another reason. In that case, the sentence about the
-    task's state does not mention the due time.
+    """Return the due time of a task that is not due yet, if another reason explains why the task is waiting. In that
+    case, the sentence about the task's state does not mention the due time.
     """
     if detail.due_at is None or detail.due_at <= detail.at or detail.explanation.reason in _WAITS:
         return None
@@ -258,7 +258,7 @@ def _group(detail: TaskDetail) -> str | None:
 
 def _others(request: PageRequest, detail: TaskDetail) -> int | None:
     """Return the number of other dead letters in a dead letter's group. None if the task is not a dead letter, if none
-    of the newest dead letters is in the group, or if there are more dead letters than the page groups.
+    of the newest dead letters is in the group, or if there are more dead letters than the page can group.
     """
     group = _group(detail)
     if group is None:
@@ -303,7 +303,7 @@ _KINDS: Final[Mapping[str, tuple[str, str, str]]] = {
     EventType.REQUEUED: ("ready", "Redriven: runs again from its first attempt", ""),
     EventType.RESCHEDULED: ("", "Made due", ""),
 }
-"""The color and the words for an event, and the words for an attempt that it ended."""
+"""The color and the words for an event, and the words for an attempt that the event ended."""
 
 
 def _timed_attempts(detail: TaskDetail) -> list[TimedAttempt]:

@@ -27,7 +27,7 @@ _TABS: Final = ("due", "delayed", "retrying", "running", "failed", "completed", 
 _CALM: Final = frozenset({Reason.DUE, Reason.RUNNING})
 """The reasons that add nothing to the state."""
 _NAMES: Final = ("queue", "task", "key", "topic", "exception", "idempotency_key", "argument")
-"""The filters that compare names. A name may begin and end with spaces."""
+"""The filters that compare names. A name may begin or end with spaces."""
 _FINE: Final = ("worker", "batch", "exception", "idempotency_key", "argument")
 """The filters that a bulk change does not support."""
 _SUGGESTED: Final = 200
@@ -173,8 +173,8 @@ def act(request: PageRequest) -> Redirect:
 
 
 def suggestions(request: PageRequest, *, queues: Iterable[str], tasks: Iterable[str]) -> Mapping[str, Sequence[str]]:
-    """Return the names of queues and tasks that this program has declared, and those that the page shows. This does not
-    query the database.
+    """Return the names of queues and tasks that this program has declared, and those that the page shows. The function
+    does not query the database.
     """
     declared = [*request.outbox.tasks]
     found = {
@@ -187,7 +187,8 @@ def suggestions(request: PageRequest, *, queues: Iterable[str], tasks: Iterable[
 def _listed(
     request: PageRequest, state: str, given: Mapping[str, str], sort: str
 ) -> tuple[TaskPage, Mapping[UUID, timedelta]]:
-    """Return the page of tasks that the URL specifies and, if it is sorted by time, the tasks' times.
+    """Return the page of tasks that the URL specifies. If the page lists the slowest tasks, also return the duration or
+    the wait of each task.
 
     Raises InvalidArgument.
     """

@@ -41,8 +41,8 @@ _TASKS = 50
 _ENDED = 100
 """The maximum number of ended workers on a page."""
 _LOOKED_UP = 5
-"""The maximum number of silent workers whose last tasks are shown on the page that lists all workers. These are the
-workers that started most recently.
+"""The maximum number of silent workers whose last tasks are shown on the page that lists all workers. The page shows
+the last tasks of the workers that started most recently.
 """
 
 
@@ -256,7 +256,9 @@ def _ran(request: PageRequest, worker_id: UUID) -> tuple[int, RecoveredTasks]:
 
 
 def _skews(live: Iterable[LiveWorker]) -> list[tuple[str, list[tuple[str, int]]]]:
-    """Return the versions and the releases if they differ between live workers, each with its number of workers."""
+    """Return the versions and the releases if they differ between live workers, each with the number of workers that
+    run it.
+    """
     found = []
     for words, name in (("versions of the application", "version"), ("releases of outboxq", "release")):
         counts = Counter(value for one in live if (value := getattr(one, name)) is not None)

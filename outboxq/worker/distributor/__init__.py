@@ -32,7 +32,8 @@ def create_work_distributor(
     on_break: Callable[[], object] = lambda: None,
     floors: Floors | None = None,
 ) -> WorkDistributor:
-    """Return the distributor for this database. The caller starts and closes it. Raises UnsupportedDatabase.
+    """Return the distributor for this database. The caller starts and closes the distributor. Raises
+    UnsupportedDatabase.
 
     Args:
         queues: The queues to claim from. None means all.
@@ -45,7 +46,7 @@ def create_work_distributor(
             engine.
         on_break: A function that is called, in one of the distributor's threads, when the distributor's connection to
             the server is lost (PostgreSQL).
-        floors: The floors for claims (PostgreSQL). Without them, every search begins at the front of the outbox.
+        floors: The floors for claims (PostgreSQL). Without floors, every search begins at the front of the outbox.
     """
     store = database if isinstance(database, Store) else Store(database)
     kind = SqliteDistributor if store.dialect.one_writer else PostgresDistributor

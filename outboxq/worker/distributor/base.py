@@ -52,16 +52,17 @@ class WorkDistributor(Protocol):
         """Wait until work may be available, `timeout` seconds have passed, the fallback poll is due, or the distributor
         is closed.
 
-        One thread calls it, after a claim that returned fewer tasks than it asked for. (After a full claim there may be
-        more work, so the caller claims again immediately.) Events between that claim and this call are not missed.
+        One thread calls this method, after a claim that returned fewer tasks than the thread asked for. (After a full
+        claim there may be more work, so the caller claims again immediately.) Events between that claim and this call
+        are not missed.
         """
 
     def at_work(self, *, full: bool = False, saturated: bool = False) -> None:
         """Record that the worker is busy: either a claim found tasks (as many as it asked for if `full` is True), or no
         thread is idle (`saturated`).
 
-        The worker does not need to be notified. If notifications have called it for tasks that it cannot take, it calls
-        other workers.
+        The worker does not need to be notified. If notifications have called this worker for tasks that it cannot take,
+        the worker calls other workers.
         """
 
     def wake(self) -> None:
@@ -76,7 +77,7 @@ class WorkDistributor(Protocol):
 
 @dataclass(eq=False, repr=False)
 class DistributorSettings:
-    """A distributor's settings. `create_work_distributor` describes them."""
+    """A distributor's settings. `create_work_distributor` describes the settings."""
 
     store: Store
     _: KW_ONLY
@@ -93,7 +94,7 @@ class DistributorSettings:
 
 class Wakeup:
     """An event that any thread sets and one thread waits for. Several notifications before a wait count as one. A
-    signal handler may set it.
+    signal handler may also set the event.
     """
 
     def __init__(self) -> None:
@@ -111,7 +112,7 @@ class Wakeup:
         self.nudge()
 
     def nudge(self) -> None:
-        """End a wait early, without a notification: the waiter must ask again how long it may wait."""
+        """End a wait early, without a notification, so that the waiting thread asks again how long it may wait."""
         with suppress(RuntimeError):  # the lock is already free
             self._lock.release()
 
@@ -120,8 +121,8 @@ class Wakeup:
         self.notify()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for a notification, and return whether one arrived. All notifications so far are forgotten, so call this
-        method before you look for changes.
+        """Wait for a notification, and return whether one arrived. The method forgets all notifications that have
+        arrived so far, so call it before you look for changes.
         """
         if not self._closed:
             self._lock.acquire(timeout=max(0.0, seconds))

@@ -51,7 +51,7 @@ class TriggerMissing(Exception):
 
 @dataclass(eq=False, repr=False)
 class Listener(threading.Thread):
-    """Listens to the trigger, on a connection over which the server delivers its notifications."""
+    """Listens to the trigger, on a connection over which the server delivers the trigger's notifications."""
 
     connect: Callable[[], psycopg.Connection[Any]]
     dialect: Dialect
@@ -70,8 +70,8 @@ class Listener(threading.Thread):
     def __post_init__(self) -> None:
         super().__init__(name="outboxq-listener", daemon=True)
         self.connections = 0
-        """The number of times that listening has begun. If it has changed, notifications may have been missed in the
-        meantime.
+        """The number of times that listening has begun. If this number has changed, notifications may have been missed
+        in the meantime.
         """
         self.session = 0
         """The number of the listening session, which holds a lock on this number."""
@@ -87,7 +87,9 @@ class Listener(threading.Thread):
         return Health(listening=self._error is None, connections=self.connections, error=self._error)
 
     def run(self) -> None:
-        """Listen until closed. The pauses between attempts grow and vary, so as not to overload a server that has come back."""
+        """Listen until `close` is called. The pauses between attempts grow and vary, so as not to overload a server
+        that has come back.
+        """
         attempts = tenacity.Retrying(
             retry=tenacity.retry_if_result(lambda lasted: not lasted),
             wait=tenacity.wait_random_exponential(multiplier=_FIRST_PAUSE, max=_LONGEST_PAUSE),
@@ -109,7 +111,9 @@ class Listener(threading.Thread):
             self._error = self._error or "closed"
 
     def _attempt(self) -> bool:
-        """Connect, and listen until the connection breaks. Returns whether it lasted longer than `_STEADY_AFTER`."""
+        """Connect, and listen until the connection breaks. Returns whether the connection lasted longer than
+        `_STEADY_AFTER`.
+        """
         began = math.inf
         try:
             connection = self._open()
@@ -150,8 +154,8 @@ class Listener(threading.Thread):
     def _prove_delivery(self, connection: psycopg.Connection[Any]) -> None:
         """Prove that notifications from the trigger in the worker's database reach this connection.
 
-        Even if LISTEN succeeds, they may not arrive: a pooler may be in between, or the connection may lead to another
-        database. The trigger must be on the same outbox table that the worker's own connections find.
+        Even if LISTEN succeeds, notifications may not arrive: a pooler may be in between, or the connection may lead to
+        another database. The trigger must be on the same outbox table that the worker's own connections find.
         """
         word = f"{PROOF}{uuid4().hex}"
         other = (self.connect_notifier or self.connect)()

@@ -39,15 +39,15 @@ answered the call.
 _ANSWER_AFTER = 0.5
 """Seconds after which a worker that finds nothing due answers a call on behalf of the others."""
 _APART = 0.01
-"""Seconds between the searches of two sleepers for a delayed task."""
+"""Seconds between two sleepers' searches for a delayed task."""
 _LATEST = 1.0
-"""The maximum number of seconds over which the sleepers' searches after a call, or for a delayed task, are spread."""
+"""The maximum number of seconds over which sleepers spread their searches after a call or for a delayed task."""
 
 
 @dataclass(eq=False, repr=False)
 class PostgresDistributor(DistributorSettings):
-    """A distributor for PostgreSQL. It wakes when a task is committed, when the next task is due, or when the polling
-    interval is over.
+    """A distributor for PostgreSQL, which wakes when a task is committed, when the next task is due, or when the
+    polling interval is over.
     """
 
     def __post_init__(self) -> None:
@@ -78,7 +78,7 @@ class PostgresDistributor(DistributorSettings):
         self._written = False
         self._horizon = 0
         self._calls, self._looked_for = Calls(), Calls()
-        """The calls received since the last search began, and the calls received before that."""
+        """The calls received since the last search began, and the calls received before that search."""
         self._named_for: set[str] = set()
         """The queues of the calls that have named this worker since it last passed a call on."""
         self._look_at = math.inf
@@ -252,8 +252,8 @@ class PostgresDistributor(DistributorSettings):
         """Return the number of seconds to pause after a claim that found no due task.
 
         Either another worker has the task, or blocked keys hide whether other tasks can be claimed. A search behind
-        many keys takes a long time, and delays a notification that arrives in the meantime. So a longer pause follows a
-        long search, once all producers notify (`settled`).
+        many keys takes a long time, and delays a notification that arrives in the meantime. Therefore, once all
+        producers notify (`settled`), the pause after a long search is longer.
         """
         if not self._empty_returns:
             return 0
@@ -269,7 +269,8 @@ class PostgresDistributor(DistributorSettings):
     def _spread_out(self) -> None:
         """After needless notifications, let other workers search first, since one task wakes all idle workers.
 
-        A search behind blocked keys that no notification asked for does not count as a needless notification.
+        If no notification asked for a search behind blocked keys, that search does not count as a needless
+        notification.
         """
         now = time.monotonic()
         self._empty_returns = min(self._empty_returns + 1, _MAX_DOUBLINGS) if now - self._returned_at < _RECENT else 0
@@ -313,8 +314,8 @@ class PostgresDistributor(DistributorSettings):
             self._wakeup.notify()
 
     def _hear(self, queue: str, tasks: int, number: int, *sessions: int) -> None:
-        """Record a call. The workers with the first `tasks` sessions are called, and the other sessions belong to their
-        deputies.
+        """Record a call. The call is for the workers with the first `tasks` sessions. The other sessions belong to
+        these workers' deputies.
         """
         now, calls = time.monotonic(), self._calls
         before = calls.look_at
@@ -367,14 +368,14 @@ class Call:
 class Calls:
     """The calls received between two searches by the worker, except those that another worker has answered.
 
-    They are in commit order, which is the same for all workers. The listener's thread changes them. The worker's thread
-    reads them, and clears them when it searches for tasks.
+    The calls are in commit order, which is the same for all workers. The listener's thread changes them. The worker's
+    thread reads them, and clears them when it searches for tasks.
     """
 
     def __init__(self) -> None:
         self._calls: list[Call] = []
         self.look_at = math.inf
-        """The time at which the worker searches."""
+        """The time at which the worker searches for tasks."""
 
     def heard(self, call: Call) -> None:
         if len(self._calls) < _MOST:
@@ -382,8 +383,8 @@ class Calls:
             self.look_at = min(self.look_at, call.look_at)
 
     def answered(self, queue: str, number: int) -> None:
-        """Forget the calls for this queue up to this one, because another worker found nothing due after it had
-        received them.
+        """Forget the calls for this queue up to the call with this number, because another worker found nothing due
+        after receiving these calls.
         """
         places = [place for place, call in enumerate(self._calls) if (call.queue, call.number) == (queue, number)]
         if places and len(self._calls) < _MOST:

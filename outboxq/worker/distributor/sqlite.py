@@ -21,7 +21,7 @@ from .base import POLL, DistributorSettings, Health, Wakeup
 
 _WATCH = ((1.0, 0.002), (10.0, 0.006), (60.0, 0.010), (float("inf"), 0.020))
 """Pairs (A, B): while the worker has been idle for less than A seconds, check every B seconds. A check takes 4 µs, but
-waking up for it, with cold processor caches, takes 100 µs or more: checks 6 ms apart cost 2 % of a core.
+waking up for it, with cold processor caches, takes 100 µs or more, so checks 6 ms apart cost 2 % of a core.
 """
 _HINT_SECONDS = 0.02
 """For this many seconds after a commit in this process begins, the distributor checks almost without a pause."""
@@ -41,8 +41,8 @@ atomic.
 
 @dataclass(eq=False, repr=False)
 class SqliteDistributor(DistributorSettings):
-    """A distributor for SQLite. It reads the file's version on a separate connection, in the waiting thread. Commits by
-    this process's engine are noticed immediately.
+    """A distributor for SQLite, which reads the file's version on a separate connection, in the waiting thread. Commits
+    by this process's engine are noticed immediately.
     """
 
     def __post_init__(self) -> None:
@@ -56,9 +56,9 @@ class SqliteDistributor(DistributorSettings):
         self._version: int | None = None
         self._changed_at = self._hinted_at = float("-inf")
         self._work_was_due = False
-        """True if work seemed to be due at the last return, and no claim has found a task since."""
+        """True if work seemed to be due when `wait_for_work` last returned, and no claim has found a task since."""
         self._cpu_at_return = 0.0
-        """The processor time of the waiting thread, in seconds, when it last returned."""
+        """The processor time of the waiting thread, in seconds, when `wait_for_work` last returned."""
 
     @property
     def health(self) -> Health:
@@ -98,7 +98,7 @@ class SqliteDistributor(DistributorSettings):
         self._watch(min(began + min(self._poll, longest), _next_due(ahead)))
 
     def _watch(self, end: float) -> None:
-        """Wait until the file changes, until this time, or until woken."""
+        """Wait until the file changes, the time `end` is reached, or another thread wakes this one."""
         while (left := end - time.monotonic()) > 0 and not self._has_changed():
             if self._wakeup.wait(min(left, self._pause())) and self._was_woken():
                 return
@@ -108,7 +108,7 @@ class SqliteDistributor(DistributorSettings):
 
         Blocked keys hide whether other tasks can be claimed, and a search behind all of them takes a long time. Without
         pauses, these searches would use a whole core, and the claims that follow them would delay other writers. A
-        search for new tasks is short.
+        search for new tasks takes only a short time.
         """
         while (now := time.monotonic()) < end:
             if self._connection is None or self._has_changed() or next_due <= now:
@@ -166,7 +166,7 @@ class SqliteDistributor(DistributorSettings):
         return next(pause for quiet, pause in _WATCH if now - self._changed_at < quiet)
 
     def _hint(self) -> None:
-        """Record that a commit is about to happen. Its tasks cannot be claimed yet."""
+        """Record that a transaction is about to commit. The transaction's tasks cannot be claimed yet."""
         self._hinted_at = time.monotonic()
         self._wakeup.notify()
 

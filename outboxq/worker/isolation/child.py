@@ -1,7 +1,7 @@
-"""A child process. It runs handlers for a worker, one at a time, and reports their outcomes to the worker.
+"""A child process, which runs handlers for a worker, one at a time, and reports their outcomes to the worker.
 
 The worker keeps the claims and their leases, and writes the outcomes. The child runs the handler with its transaction,
-the framework's context manager and the hooks, and logs how it ended.
+the framework's context manager and the hooks, and logs how the handler ended.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ class Notice(Enum):
     """A message without content."""
 
     COMPLETING = auto()
-    """The child sends this when it is about to commit a completion in the task's own transaction."""
+    """The child sends this notice when it is about to commit a completion in the task's own transaction."""
     KNOWN = auto()
     """The worker's answer to COMPLETING."""
     STACKS = auto()
-    """The worker sends this when a person is waiting for the stacks of the child's threads."""
+    """The worker sends this notice when a person is waiting for the stacks of the child's threads."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,8 +97,8 @@ class Holding:
     """
 
     deadline: float
-    """The time at which the lease expires (`time.monotonic()`). Infinity means that it does not expire while the child
-    has the lock.
+    """The time at which the lease expires (`time.monotonic()`). Infinity means that the lease does not expire while the
+    child has the lock.
     """
 
 
@@ -118,7 +118,7 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Notes:
-    """The running handler's progress and log lines. The worker writes them if the child is killed."""
+    """The running handler's progress and log lines. The worker writes these notes if the child is killed."""
 
     progress: Progress | None
     log: dict[str, Any]
@@ -132,7 +132,7 @@ class Notes:
 
 
 class ChildProcess:
-    """The job of one child process. The handlers run in its main thread, where signals interrupt their waits.
+    """The job of one child process. The handlers run in the process's main thread, where signals interrupt their waits.
 
     To the code that runs the handlers, this class represents the worker: it serves as both the `LeaseView` and the
     `Outcomes`.
@@ -156,10 +156,10 @@ class ChildProcess:
         self._is_over = threading.Event()
         """A `threading.Event` that is set when this process is about to exit."""
         self._outcome: Outcome | None = None
-        """The job's outcome, to be sent in the answer. The worker writes it."""
+        """The job's outcome, to be sent in the answer. The worker writes the outcome."""
 
     def serve(self, channel: socket.socket) -> None:
-        """Run the jobs that arrive through the socket, until it is closed."""
+        """Run the jobs that arrive through the socket, until the socket is closed."""
         ignore_stop_signals()
         print_in_child()
         process.is_worker = True
@@ -205,8 +205,8 @@ class ChildProcess:
         )
 
     def _receive(self) -> None:
-        """Receive the worker's messages. When the worker exits, this process exits too. It does so immediately if a
-        handler is running, because the handler's claim is lost.
+        """Receive the worker's messages. When the worker exits, this process exits too. If a handler is running, this
+        process exits immediately, because the handler's claim is lost.
         """
         try:
             while True:
@@ -297,7 +297,7 @@ class ChildProcess:
             self._connection.send(Holding(deadline=deadline))
 
     def ending(self, active: ActiveClaim) -> None:
-        """Tell the worker that a completion is about to be committed, and wait for its answer."""
+        """Tell the worker that a completion is about to be committed, and wait for the worker's answer."""
         active.state = ClaimState.ENDING
         self._is_known.clear()
         with self._sending:

@@ -1,9 +1,9 @@
 """The fork server: a single-threaded process that forks child processes for a worker, and reports how they ended.
 
-The worker itself cannot fork them, because it has threads, and a child would inherit the locks that the threads hold.
-The server is forked before the worker has threads. The server and its children exit with the worker, no matter how the
-worker ends: the server notices that its socket to the worker has closed. If the server is killed, the kernel kills its
-children (on Linux), or each child notices that its own socket has closed.
+The worker itself cannot fork the children, because it has threads, and a child would inherit the locks that the threads
+hold. The server is forked before the worker has threads. The server and its children exit with the worker, no matter
+how the worker ends: the server notices that its socket to the worker has closed. If the server is killed, the kernel
+kills the server's children on Linux. On other systems, each child notices that its own socket has closed.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class ForkServer:
 
     def end_of(self, pid: int, timeout: float) -> int | None:
         """Wait for a child to end, and return its exit code, or None after `timeout` seconds. A negative code means
-        that a signal killed it.
+        that a signal killed the child.
         """
         with self._changed:
             self._changed.wait_for(lambda: pid in self._ends or self.has_ended, timeout)
@@ -144,7 +144,7 @@ class ForkServer:
             self._control.sendall(order + str(pid).encode() + b"\n")
 
     def _listen(self) -> None:
-        """Read the server's messages until it ends."""
+        """Read the server's messages until the server ends."""
         assert self._control is not None
         try:
             with self._control.makefile("r") as lines:
@@ -175,7 +175,7 @@ class ForkServer:
 
 
 class _Server:
-    """The server's side. It has a single thread, which never runs users' code."""
+    """The server's side. The server has a single thread, which never runs users' code."""
 
     def __init__(self, control: socket.socket, serve: Serve) -> None:
         self._control, self._serve = control, serve

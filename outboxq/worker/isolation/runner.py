@@ -105,12 +105,12 @@ class Children:
         self._limit = tasks_per_child
         self._idle: deque[_Child] = deque()
         self._asked: dict[int, _Asked] = {}
-        """The busy children whose stacks a person is waiting for, by their process ids."""
+        """The busy children whose stacks a person is waiting for, keyed by process id."""
 
     def start(self) -> None:
-        """Fork the server, or another one after `close`. If the server is running, the call has no effect.
+        """Fork the server. After `close`, fork a new server. If the server is running, the call has no effect.
 
-        The worker calls this before it has a thread, a connection or a port, because a child would inherit them.
+        The worker calls this method before it has a thread, a connection or a port, because a child would inherit them.
         """
         if self.server.is_closed:
             self.server = self._new_server()
@@ -144,7 +144,7 @@ class Children:
             self.discard(child)
 
     def discard(self, child: _Child) -> None:
-        """Let the child exit. It exits when its socket has closed and it is not running a handler."""
+        """Let the child exit. The child exits when its socket has closed and no handler is running."""
         child.connection.close()
         self.server.forget(child.pid)
 
@@ -190,7 +190,7 @@ class IsolatedRunner:
 
     application: Application
     """The application's hooks, which are called in the worker for attempts whose child has died. Otherwise, the child
-    calls them.
+    calls the hooks.
     """
     children: Children
     steps: StepRunner
@@ -328,8 +328,8 @@ class IsolatedRunner:
 
 
 def _end(code: int | None) -> str:
-    """Return a description of how a process with this exit code ended. A negative code means that a signal killed
-    it.
+    """Return a description of how a process with this exit code ended. A negative code means that a signal killed the
+    process.
     """
     if code is None:
         return "is no longer responding"

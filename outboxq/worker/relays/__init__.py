@@ -37,7 +37,7 @@ _HEARTBEAT = 3.0
 
 
 class Senders:
-    """Sends the messages for some relays, and shares their shards with the senders in other processes."""
+    """Sends the messages of some relays, and shares the relays' shards with the senders in other processes."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Senders:
         on_thread_failure: Callable[[BaseException], None],
         burst: bool = False,
     ) -> None:
-        """Prepare the senders. With `burst`, each of them ends when it finds nothing to publish."""
+        """Prepare the senders. With `burst`, each sender ends when it finds nothing to publish."""
         self._gone = threading.Event()
         self._stopping = threading.Event()
         self.id = worker_id or uuid4()
@@ -97,7 +97,7 @@ class Senders:
 
     @property
     def have_ended(self) -> bool:
-        """True if all senders have ended, as they do in a burst."""
+        """True if all senders have ended, as they do at the end of a burst."""
         return not any(one.is_alive() for one in self.senders)
 
     def request_stop(self) -> None:
@@ -190,8 +190,8 @@ class RelayRunner:
         return 0 if clean and self._error is None and not is_left else 1
 
     def _tell_result(self) -> bool:
-        """Log how many events of each relay were published, how many are left, and why. Return whether events are left
-        because a broker failed.
+        """Log how many events of each relay were published, how many are left, and why they are left. Return whether
+        events are left because a broker failed.
         """
         stored = {one.name: one for one in self._store.relays.list()}
         failed = False

@@ -14,7 +14,7 @@ from ...model.transports import Confirmed, Outcome, Refused, Transport, Unsure
 _TRIES = 3
 """If this many consecutive calls with a single event raise errors, that event may be refused."""
 _MOST_ERRORS = 16
-"""The number of calls in a row that may raise an error in a search: enough to find one event among 500."""
+"""The maximum number of consecutive calls that may raise an error in a search: enough to find one event among 500."""
 
 
 class Care(Enum):
@@ -52,7 +52,7 @@ class Report:
 
     @property
     def failure(self) -> str | None:
-        """The reason why the relay must pause; None if it need not."""
+        """The reason why the relay must pause; None if the relay may continue."""
         return next(reversed(self.unsure.values()), None)
 
 
@@ -66,8 +66,8 @@ def publish(
     clock: Callable[[], float] = time.monotonic,
 ) -> Report:
     """Publish the messages, and return their outcomes. No call begins once half of the time until the deadline has
-    passed. A call that began later could be cut off by the deadline even though the broker was answering as fast as
-    before, and its events would then be published twice.
+    passed. The deadline could cut off a call that began later, even though the broker was answering as fast as before.
+    The events of that call would then be published twice.
 
     A call to the transport contains at most one event for each partition key, and the key's next event follows only
     after the answer to the previous one has arrived. Otherwise, a broker could have a later event for a key but lack an
@@ -102,8 +102,8 @@ def publish(
 
 
 def _first_of_each_key(messages: Iterable[Message]) -> tuple[list[Message], list[Message]]:
-    """Return two lists: first, the first message for each partition key and all messages without a key; second, the
-    remaining messages.
+    """Return two lists: one with the first message for each partition key and all messages without a key, and one with
+    the remaining messages.
     """
     seen: set[str] = set()
     first, others = [], []
@@ -180,7 +180,7 @@ def _search(transport: Transport, messages: Sequence[Message], deadline: float, 
 
 
 def _clear(unsure: dict[int, str], part: Sequence[Message], report: Report) -> None:
-    """Remove the messages for which an earlier call raised an error, and which now have an outcome."""
+    """Remove the messages that now have an outcome, although an earlier call with them raised an error."""
     answered: Mapping[int, object] = {**dict.fromkeys(report.confirmed), **report.refused}
     for one in part:
         if one.id in answered:

@@ -27,9 +27,11 @@ from .waiting import Waiting
 log = logging.getLogger("outboxq.relay")
 
 _TAKE_EVERY = 2.0
-"""Seconds between two attempts to lease one more shard. Processes that start together therefore share the shards."""
+"""Seconds between two attempts to lease one more shard. This interval lets processes that start together share the
+shards.
+"""
 _LONGEST_SLEEP = 5.0
-"""Seconds after which a sender searches even if it has not been notified. A held key may have become free, for example.
+"""Seconds after which a sender searches even if it has not been notified. For example, a held key may have become free.
 """
 _ANNOUNCED_FOR = timedelta(seconds=30)
 _POLL = 0.5
@@ -59,7 +61,7 @@ class Shard:
     care: Care | None = None
     """The care with which to publish the next batch. None if nothing has been published yet."""
     has_raised: bool = False
-    """True if the transport raised an error, and the event that caused it has not been searched for yet."""
+    """True if the transport raised an error, and the event that caused the error has not been searched for yet."""
     busy_until: float | None = None
     """The deadline of the batch that is being published."""
 
@@ -100,7 +102,7 @@ class Sender(threading.Thread):
         self._on_thread_failure = on_thread_failure
         self._shards: dict[int, Shard] = {}
         self._number = relay.declared.shards
-        """The number of shards in the database. Another release may declare a different number."""
+        """The number of shards in the database. Another version of the application may declare a different number."""
         self._round = 0
         self._take_at = 0.0
         self._finds_none_free = False
@@ -117,7 +119,7 @@ class Sender(threading.Thread):
         self._failing = FailureLog(log)
         self._counting = threading.Lock()
         self.published = self.refused = 0
-        """The numbers of events that the broker has confirmed and refused."""
+        """The number of events that the broker has confirmed, and the number that the broker has refused."""
 
     def run(self) -> None:
         try:
@@ -146,9 +148,9 @@ class Sender(threading.Thread):
         return [one.connection.lock for one in shards if (end := one.busy_until) is not None and now > end + _OVERTIME]
 
     def live_leases(self, overdue: Collection[threading.Lock] = ()) -> list[ShardLease]:
-        """Return the leases to extend. There are none if one of this sender's transports is overdue, because the
-        sender's other shards are waiting for that transport. There are also none if this sender shares a transport that
-        is `overdue` for another sender.
+        """Return the leases to extend. The list is empty if one of this sender's transports is overdue, because the
+        sender's other shards are waiting for that transport. The list is also empty if this sender shares a transport
+        that is `overdue` for another sender.
         """
         shards = list(self._shards.values())
         if self.overdue() or any(one.connection.lock in overdue for one in shards):
@@ -197,7 +199,7 @@ class Sender(threading.Thread):
         return [one for one in looks if one is not None]
 
     def _in_turn(self) -> list[Shard]:
-        """Return the shards, with a different one first in each round, because after a failure, the shards behind the
+        """Return the shards. Each round begins with a different shard, because after a failure, the shards behind the
         failed one do not publish.
         """
         shards = list(self._shards.values())
@@ -207,7 +209,7 @@ class Sender(threading.Thread):
 
     def _until_look(self, looks: Sequence[RelayLook]) -> float:
         """Return the number of seconds for which the sender may sleep. If the sender has not announced that it is about
-        to sleep, announce it, and return 0, so that the sender searches once more first.
+        to sleep, make the announcement, and return 0, so that the sender searches once more before it sleeps.
         """
         longest = _LONGEST_SLEEP if len(self._shards) == self._number else _TAKE_EVERY
         if not looks:
@@ -345,8 +347,8 @@ class Sender(threading.Thread):
         shard.connection.close()
 
     def _forget(self) -> None:
-        """Forget how far the messages are known to be complete: after a failover, the server may count transactions
-        from a lower number.
+        """Forget how far the messages are known to be complete, because after a failover, the server may count
+        transactions from a lower number.
         """
         self._announced_until, self._is_ending = 0.0, False
         for one in self._shards.values():
@@ -394,8 +396,8 @@ class _Turn(threading.Thread):
 
 
 def _failure(report: Report, failures: int) -> RelayFailure:
-    """Return the pause after this report: up to a second if the broker confirmed other events, otherwise twice the
-    previous pause.
+    """Return the failure in this report, with the pause that follows: up to a second if the broker confirmed other
+    events, otherwise up to a minute, depending on the number of failures.
     """
     is_partial = bool(report.confirmed)
     longest = _FIRST_BACK_OFF if is_partial else min(_FIRST_BACK_OFF * 2 ** min(failures, 6), _LONGEST_BACK_OFF)

@@ -17,12 +17,12 @@ from ..distributor.sqlite import FileWatch
 
 
 class Waiting(Protocol):
-    """Waits for messages for several relays, each in a separate thread."""
+    """Waits for the messages of several relays, each in a separate thread."""
 
     @property
     def listening(self) -> int:
-        """The number of the listening connection; 0 if senders are not notified. After a change, notifications may have been
-        missed.
+        """The number of the listening connection; 0 if senders are not notified. If this number has changed,
+        notifications may have been missed.
         """
 
     def start(self) -> None: ...
@@ -91,7 +91,7 @@ class NotifiedWaiting:
 
 
 class FileWaiting:
-    """Watches the file, once for each relay (SQLite)."""
+    """Watches the SQLite file, once for each relay."""
 
     listening = 0
 

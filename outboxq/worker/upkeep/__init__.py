@@ -80,8 +80,8 @@ class WorkerRegistration:
     process: Callable[[], Mapping[str, Any]] = dict
     """A function that returns the current arguments for `Store.workers.describe`, except for the state."""
     failures: Callable[[], object] = lambda: None
-    """A function that returns the failures of the worker's parts. When they change, the registration is renewed
-    immediately.
+    """A function that returns the failures of the worker's parts. When these failures change, the registration is
+    renewed immediately.
     """
     orders: Obedience = field(default_factory=Obedience)
 
@@ -120,8 +120,8 @@ class WorkerRegistration:
                 self.store.worker_orders.answer(self.worker_id, self.orders.stacks())
 
     def _describe(self) -> None:
-        """Store the description of the process if it has changed. The registration is valid without it, so a failure is
-        only logged.
+        """Store the description of the process if it has changed. The registration is valid without the description, so
+        a failure is only logged.
 
         Raises FileUnusable.
         """
@@ -157,8 +157,8 @@ class WorkerRegistration:
                 self.store.workers.unregister(self.worker_id, met_unknown=bool(self.unknown_tasks()))
 
     def pause(self) -> float:
-        """Return the number of seconds until the next renewal. It is due immediately if an unknown task, a failure or a
-        new state is not registered yet.
+        """Return the number of seconds until the next renewal. The renewal is due immediately if an unknown task, a
+        failure or a new state is not registered yet.
         """
         is_written = (
             self.orders.state() is self._written_state
@@ -172,8 +172,8 @@ class WorkerRegistration:
 
 @dataclass(eq=False, repr=False)
 class PartitionMaker:
-    """Creates future partitions of the history, if it is partitioned. Three partitions exist in advance, so this is not
-    urgent.
+    """Creates future partitions of the history, if it is partitioned. Three partitions exist in advance, so creating
+    another one is not urgent.
     """
 
     store: Store
@@ -188,8 +188,8 @@ class PartitionMaker:
 
 @dataclass(eq=False, repr=False)
 class BatchCanceller:
-    """Cancels the other tasks in a batch after a task in the batch has failed, if the batch's policy requires it. This
-    happens even if the worker that ran the failed task has died.
+    """Cancels the other tasks in a batch after a task in the batch has failed, if the batch's policy requires it. The
+    tasks are cancelled even if the worker that ran the failed task has died.
     """
 
     store: Store
@@ -202,7 +202,7 @@ class BatchCanceller:
         """The time of the last check (`time.monotonic()`)."""
 
     def run_once(self) -> None:
-        """Cancel the other tasks in the batches that require it."""
+        """Cancel tasks in the batches that are being cancelled."""
         self._is_due, self._looked_at = False, time.monotonic()
         self.store.batches.continue_cancelling()
 
@@ -241,8 +241,8 @@ class Planting:
     def begin(self, *, burst: bool) -> None:
         """Declare the schedules and plant the first page of them (all of them with `burst`) before the thread starts.
 
-        The thread itself begins with a pause. If it planted while the worker was being stopped, it could outlive its
-        connections.
+        The thread itself begins with a pause. If the thread began by planting, it could outlive the connections of a
+        worker that is being stopped.
         """
         self._wait = _PLANT_EVERY
         self._declare()
@@ -289,8 +289,8 @@ class MetricsWriter:
     """Every ten seconds, and when the worker stops, writes what the meter has counted since the previous write: a row
     for each queue and task.
 
-    Rows that could not be written are kept unchanged, with their ids, and are written first the next time. So each row
-    is written only once, even if the answer to its COMMIT was lost. Meanwhile, later counts remain in the meter.
+    Rows that could not be written are kept unchanged, with their ids, and are the first rows of the next write. So each
+    row is written only once, even if the answer to its COMMIT was lost. Meanwhile, later counts remain in the meter.
     """
 
     store: Store
@@ -334,8 +334,8 @@ class MetricsWriter:
 
 @dataclass(eq=False, repr=False)
 class StatisticsUpkeep:
-    """Takes samples of the waiting tasks, and rolls up old metrics. One worker at a time does this on behalf of all
-    workers.
+    """Takes samples of the waiting tasks, and rolls up old metrics. One worker at a time does this work on behalf of
+    all workers.
     """
 
     store: Store
@@ -356,7 +356,7 @@ class StatisticsUpkeep:
         return max(0.0, self._due - self.clock())
 
     def _take_sample(self) -> float:
-        """Take a sample if one is due. Returns the number of seconds until the next one."""
+        """Take a sample if one is due. Returns the number of seconds until the next sample is due."""
         turn = self.store.maintenance_jobs.take(SAMPLE, for_at_most=_AT_MOST)
         if not turn.is_mine:
             return min(turn.due_in.total_seconds(), _SAMPLE_EVERY)
@@ -372,7 +372,9 @@ class StatisticsUpkeep:
         return min(again, _SAMPLE_EVERY)
 
     def _count(self) -> list[QueueSample]:
-        """Count all waiting tasks, on a separate connection: this may take seconds, and claims must not wait for it."""
+        """Count all waiting tasks, on a separate connection, because the count may take seconds and claims must not
+        wait for it.
+        """
         apart = self.store.reserved(self.stopping)
         try:
             return apart.samples.count()
@@ -380,7 +382,7 @@ class StatisticsUpkeep:
             close(apart.bound_engine)
 
     def _sum_up(self) -> float:
-        """Roll up old metrics if that is due. Returns the number of seconds until it is due again."""
+        """Roll up old metrics if that is due. Returns the number of seconds until the next roll-up is due."""
         if self.store.gone.is_set():
             return _SUM_UP_EVERY.total_seconds()
         turn = self.store.maintenance_jobs.take(SUM_UP, for_at_most=_AT_MOST)
@@ -404,7 +406,7 @@ class Service(Protocol):
 
 
 class ServiceThread(threading.Thread):
-    """Runs a service until stopped. The service decides how long to pause between its runs.
+    """Runs a service until the thread is stopped. The service decides how long to pause between its runs.
 
     After an error, which is logged, the thread continues, because the database may be down for a while. But a SQLite
     file that has become unusable ends the thread and the worker.
@@ -430,8 +432,8 @@ class ServiceThread(threading.Thread):
         self._wake = wake or threading.Event()
 
     def run_early(self) -> None:
-        """Run the service once, before the thread starts. If a thread ran it while the worker was being stopped, the
-        thread could outlive its connections.
+        """Run the service once, before the thread starts. If the thread began by running the service, it could outlive
+        the connections of a worker that is being stopped.
         """
         with suppress(Exception):  # the thread tries again
             self._service.run_once()

@@ -1,7 +1,7 @@
 """Recover the tasks of dead workers, and only those tasks.
 
 An expired lease does not prove that its worker is dead. The worker may be unable to reach the database, may be waiting
-for a lock or may have been paused, or a clock may have been changed. So a worker recovers a task only after it has
+for a lock, or may have been paused. A clock may also have been changed. So a worker recovers a task only after it has
 twice found the task's lease unchanged. Between the two checks, this worker must have written to the database, and a
 live worker must have had enough time for its heartbeat. (A worker repeats a failed heartbeat every half second.)
 Anything that prevents this worker from checking or writing restarts the watch.
@@ -41,7 +41,7 @@ because heartbeats had to wait too.
 _BROKEN_PAUSE = 60.0
 """Seconds for which a task that cannot be recovered is left alone."""
 _CLOCK_STEP = 1.0
-"""Seconds by which the database's clock must move relative to this process's clock before it counts as changed."""
+"""Seconds by which the database's clock must move relative to this process's clock to count as changed."""
 
 
 @dataclass(eq=False, repr=False)
@@ -50,7 +50,7 @@ class Recovery:
 
     store: Store
     leases: Leases
-    """The leases held by this process, which it never recovers."""
+    """The leases held by this process. The process never recovers the tasks of its own leases."""
     every: timedelta
     prove_writable: Callable[[], object]
     """A function that writes, and raises an error if the database does not accept writes."""
@@ -70,7 +70,9 @@ class Recovery:
         fast.
         """
         self._broken: dict[Lease, float] = {}
-        """Leases whose tasks cannot be recovered, and when recovery will be tried again (`time.monotonic()`)."""
+        """Leases whose tasks cannot be recovered, and the times at which recovery will be tried again
+        (`time.monotonic()`).
+        """
         self._watch = min(_WATCH_SECONDS, self._every)
         self._looked_at: float | None = None
         self._pause = 0.0
@@ -89,8 +91,8 @@ class Recovery:
             raise
 
     def pause(self) -> float:
-        """Return the number of seconds until the next check. It varies, so that workers that started together do not
-        check at the same time.
+        """Return the number of seconds until the next check. The number varies, so that workers that started together
+        do not check at the same time.
         """
         self._pause = self._every * random.uniform(0.5, 1.0)  # noqa: S311
         if self._watched:
@@ -145,8 +147,8 @@ class Recovery:
         return len(found)
 
     def _recover(self, leases: Sequence[Lease]) -> list[Recovered]:
-        """Recover the tasks together. If the database refuses, recover them one by one, so that a broken row affects
-        only its own task.
+        """Recover the tasks together. If the database refuses this, recover the tasks one by one, so that a broken row
+        affects only its own task.
         """
         try:
             return self.store.recover(len(leases), leases=leases, patience=_LOCK_TIMEOUT)

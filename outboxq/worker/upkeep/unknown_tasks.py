@@ -1,5 +1,5 @@
-"""Unknown tasks: a worker releases tasks whose names it does not know, with growing delays, until a worker that knows
-them starts.
+"""Unknown tasks: a worker releases tasks whose names it does not know, each time with a longer delay, until a worker
+that knows them starts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _RETRY_AFTER, _REPEAT_AFTER = 30.0, 3600.0
 class UnknownTasks:
     """Determines the outcomes of claims whose task names this process does not know.
 
-    Another worker may know them, so the tasks are released. After `limit`, they are marked as failed. Each
+    Another worker may know the names, so the tasks are released. After `limit`, the tasks are marked as failed. Each
     consecutive release doubles the delay, from `first_delay` to `longest_delay`, so that a thousand tasks that no
     worker knows do not keep the database busy. If a live worker knows the name, the delay does not grow, because that
     worker is merely busy.
@@ -58,7 +58,7 @@ class UnknownTasks:
         """A `threading.Event` that is set when a claimed task has a name that `recent()` did not contain."""
         self._lock = threading.Lock()
         self._seen_at: dict[tuple[str, str], float] = {}
-        """The queue and the name of each task, and the time at which it was last seen, in order of these times."""
+        """The queue and the name of each task, and the time at which the task was last seen, in chronological order."""
         self._unlogged: Counter[str] = Counter()
         self._logged_at: dict[str, float] = {}
 
@@ -139,12 +139,12 @@ class UnknownTasks:
 
 @dataclass(eq=False, repr=False)
 class KnownTasks:
-    """Ends the delays of tasks that this worker knows and that other workers have released because they did not know
-    them.
+    """Ends the delays of tasks that this worker knows and that other workers, which did not know the tasks, have
+    released.
 
-    The service does this when the worker starts, so that no task has to wait for the end of a long delay after a
-    deployment. While a live worker knows the tasks, other workers release them with only the first delay. After the
-    start, the service runs once an hour, to catch tasks that were released while the worker was starting.
+    The service ends the delays when the worker starts, so that no task has to wait for a long time after a deployment.
+    While a live worker knows the tasks, other workers release them with only the first delay. After the start, the
+    service runs once an hour, to catch tasks that were released while the worker was starting.
     """
 
     store: Store
@@ -167,5 +167,5 @@ class KnownTasks:
         self._pause = _REPEAT_AFTER * random.uniform(0.5, 1.0) if following is None else 0.0  # noqa: S311
 
     def pause(self) -> float:
-        """Return the number of seconds until the next page."""
+        """Return the number of seconds until the next page of the outbox is checked."""
         return self._pause
