@@ -312,7 +312,7 @@ def _already_paused(settings: QueueSettings | Schedule) -> str:
     undo="resume",
 )
 def PAUSE_SCHEDULE(store: Store, schedule: str, why: str, using: object) -> Outcome:
-    """Stop planting the ticks of a schedule until the schedule is resumed.
+    """Stop planting the ticks of a schedule until it is resumed.
 
     Planted ticks that are not due yet are cancelled. Tasks that are already running continue.
     """
