@@ -510,7 +510,7 @@ current: ContextVar[TaskContext | None] = ContextVar("outboxq_context", default=
 
 
 class Process:
-    """The purpose of this process, which code that waits for results takes into account."""
+    """The purpose of this process. Code that waits for results takes it into account."""
 
     is_worker = False
     """True if the process does nothing but run handlers: a command has started it as a worker, or it is a child of a

@@ -95,14 +95,18 @@ class FramedGroup(Group):
         return self._frame.program()
 
     def written(self, ctx: click.Context, cure: str) -> str:
-        """Return a cure as a user of the framework would type it. For an omitted command, say what to use instead."""
+        """Return a cure as a user of the framework would type it. For a command that the framework leaves out, say
+        what to use instead.
+        """
         elsewhere = self._frame.elsewhere
         return next((how for name, how in elsewhere.items() if cure == f"{PROGRAM} {name}"), super().written(ctx, cure))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command. Raises UsageError for an omitted command; the error says what to use instead."""
+        """Return the command. Raises UsageError for a command that the framework leaves out; the error says what to
+        use instead.
+        """
         if args and (instead := self._frame.elsewhere.get(args[0])) is not None:
             ctx.fail(f"{self._frame.program()} has no command {args[0]!r}; {instead}")
         return super().resolve_command(ctx, args)

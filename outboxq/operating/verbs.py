@@ -234,7 +234,7 @@ def RESUME_QUEUE(store: Store, queue: str, _why: str, using: object) -> Outcome:
     seen = Seen()
     former = next((one.pause_reason for one in store.queues.settings(using=using) if one.queue == queue), None)
     settings = store.queues.resume(queue, on_change=seen, using=using)
-    return _resumed("is resumed", settings, seen, former)
+    return _resumed("has been resumed", settings, seen, former)
 
 
 @declare(
@@ -331,7 +331,7 @@ def RESUME_SCHEDULE(store: Store, schedule: str, _why: str, using: object) -> Ou
     seen = Seen()
     former = store.schedules.get(schedule, using=using).pause_reason
     found = store.schedules.resume(schedule, on_change=seen, using=using)
-    return _resumed("is resumed; the catch-up policy decides which missed ticks still run", found, seen, former)
+    return _resumed("has been resumed; the catch-up policy decides which missed ticks still run", found, seen, former)
 
 
 @declare(
@@ -437,7 +437,7 @@ def RESUME_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
     seen = Seen()
     former = next((one.pause_reason for one in store.relays.list(using=using) if one.name == relay), None)
     store.relays.resume(relay, on_change=seen, using=using)
-    return _resumed("is resumed", {"name": relay, "paused": False}, seen, former)
+    return _resumed("has been resumed", {"name": relay, "paused": False}, seen, former)
 
 
 @declare(

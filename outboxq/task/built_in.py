@@ -113,8 +113,8 @@ class Selection:
         return store.dead_letters.count(most=most, snapshot=self.snapshot, **self._of_dead_letters())
 
     def parts(self, store: Store) -> list[Part]:
-        """Return the numbers of tasks in the `snapshot` that would change, by task, queue and status. Up to 10,000
-        tasks with each status are read.
+        """Return the numbers of tasks in the `snapshot` that would change, by task, queue and status. For each
+        status, up to 10,000 tasks are read.
         """
         assert self.snapshot is not None, "the tasks were counted"
         if self.action is BulkAction.RUN_NOW:

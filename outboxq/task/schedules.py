@@ -241,8 +241,8 @@ def _tell_left_over(stored: Iterable[Schedule], tasks: TaskRegistry) -> None:
     if unknown:
         more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
         log.info(
-            "some running schedules have tasks that this code does not declare: %s%s; if other programs do not declare them either, "
-            "remove each: outboxq schedule remove NAME",
+            "this code does not declare the tasks of these running schedules: %s%s; if no other program declares them, remove each "
+            "schedule: outboxq schedule remove NAME",
             ", ".join(unknown[:_NAMED]),
             more,
         )

@@ -197,7 +197,7 @@ def plots_of(axis: Axis, trends: Trends) -> list[Plot]:
             kind=PlotKind.COUNTS, title=f"Throughput per {span(axis.step).removeprefix('1 ')}", axis=axis, series=ended
         ),
         Plot(kind=PlotKind.SAMPLES, title="Depth", axis=axis, series=waiting),
-        Plot(kind=PlotKind.SPANS, title="Wait before the start", axis=axis, series=waits),
+        Plot(kind=PlotKind.SPANS, title="Waiting time", axis=axis, series=waits),
         Plot(kind=PlotKind.SPANS, title="Running time", axis=axis, series=runs),
     ]
 

@@ -60,7 +60,7 @@ def test_a_relay_is_paused_and_resumed_with_a_reason_and_a_record(database: Data
     [relay] = database.store.relays.list()
     assert relay.paused_at is not None
     assert "broker upgrade" in str(relay.pause_reason)
-    assert outboxq(database, "relay", "resume", "orders") == "the relay 'orders' is resumed\n"
+    assert outboxq(database, "relay", "resume", "orders") == "the relay 'orders' has been resumed\n"
     assert [(one.action, one.target) for one in database.store.actions.list()] == [
         ("relay resume", "orders"),
         ("relay pause", "orders"),

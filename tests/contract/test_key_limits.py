@@ -294,7 +294,7 @@ def test_explain_names_the_limit_of_the_key(database):
     assert (why.reason, why.sentence) == (
         Reason.KEY_LIMIT,
         (
-            "at most 1 task with its concurrency key 'ada' may run at a time; running now: 1; the longest-running one is task "
+            "at most 1 task with the concurrency key 'ada' may run at a time; running now: 1; the longest-running one is task "
             f"{claim.id}, which worker {claim.worker_id} has been running since {written(claim.started_at)}"
         ),
     )
@@ -305,7 +305,7 @@ def test_explain_names_the_limit_of_the_key(database):
     why = explained(database, last)
     assert (why.reason, why.sentence) == (
         Reason.KEY_RATE,
-        "at most 2 tasks with its concurrency key 'ada' may start in 1 min; the next start is possible in 30 s",
+        "at most 2 tasks with the concurrency key 'ada' may start in 1 min; the next start is possible in 30 s",
     )
     database.clock.advance(30)
     assert explained(database, last).reason is Reason.NO_WORKER

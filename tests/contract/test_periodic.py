@@ -129,7 +129,7 @@ def test_a_schedule_whose_task_was_removed_with_it_continues_and_is_logged(datab
     with caplog.at_level(logging.INFO):
         new.sync_schedules()
         assert (
-            "some running schedules have tasks that this code does not declare: report; if other programs"
+            "this code does not declare the tasks of these running schedules: report; if no other program"
             in caplog.text
         )
         assert new.schedules.get("report").paused_at is None

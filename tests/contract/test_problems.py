@@ -232,7 +232,7 @@ def test_a_late_task_is_reported_with_the_limit_per_key(database):
     late(database, queue="mail", concurrency_key="ann", priority=7)
     (problem,) = database.frozen.health()
     assert problem.sentence.endswith(
-        "for 10 min: at most 2 tasks with its concurrency key 'ann' may run at a time; running now: 2"
+        "for 10 min: at most 2 tasks with the concurrency key 'ann' may run at a time; running now: 2"
     )
     assert commands(problem)[1] == ("queue", "limit", "mail", "--concurrency-per-key", "3")
 
@@ -272,7 +272,7 @@ def test_the_cause_reported_is_that_of_the_oldest_late_task(database):
     late(database, queue="mail", priority=7)
     (problem,) = database.frozen.health()
     assert (
-        f"has been due for 10 min 1 s: task {running.id} shares its partition key 'k' and is running"
+        f"has been due for 10 min 1 s: task {running.id} has the same partition key 'k' and is running"
         in problem.sentence
     )
     assert commands(problem) == [("task", "list", "--status", "due", "-q", "mail")]

@@ -122,7 +122,7 @@ def test_a_held_key_and_a_refusal_name_the_event_and_its_dead_letter(
 
     database.store.redrive(letter.id)
     again = (
-        f"the event {first} shares its partition key 'ada' and comes first",
+        f"the event {first} has the same partition key 'ada' and comes first",
         f"task {letter.id} will publish it again",
     )
     assert explained(database, second, Reason.RELAY_KEY_HELD, *again).cures[0].command[:2] == ("task", "explain")

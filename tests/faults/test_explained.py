@@ -97,7 +97,7 @@ def test_each_reason_to_wait_is_reported_with_its_cures(database, put, told, for
     head = put("nothing", "keyed", args={"number": 1}, partition_key="k", delay=HOUR)
     behind = put("nothing", "keyed", args={"number": 2}, partition_key="k")
     sentence, cures = told(behind)
-    assert f"task {head} shares its partition key 'k' and comes first" in sentence
+    assert f"task {head} has the same partition key 'k' and comes first" in sentence
     assert cures == [f"task explain {head}"]
 
     still = put("nothing", "paused", args={"number": 1})
@@ -131,7 +131,7 @@ def test_a_task_waiting_for_a_running_task_of_its_key_is_explained(database, put
     second = put("nothing", "faults", args={"number": 2}, partition_key="k")
     sentence, cures = told(second)
     assert sentence.startswith(
-        f"task {first} shares its partition key 'k' and is running; only one task per key runs at a time; worker "
+        f"task {first} has the same partition key 'k' and is running; only one task per key runs at a time; worker "
     )
     assert cures == [f"task explain {first}"]
     (tmp_path / "go").touch()

@@ -139,7 +139,8 @@ class Lifeline:
 
 
 class Orders:
-    """The worker process's end of the lifeline. The object carries out the orders that arrive during the block.
+    """The worker process's end of the lifeline. As a context manager, it carries out the orders that arrive during the
+    `with` block.
 
     `interrupt` must stop the main thread if there is no worker yet. If `descriptor` is None, there is no supervisor.
     """

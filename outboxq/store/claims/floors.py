@@ -8,10 +8,12 @@ A *check* is a query that tells a worker whether a task is due, without claiming
 
 A floor belongs to a (queue, priority) pair. Pairs without a floor are found immediately, because the index is probed
 between the known pairs (`queue_order.pairs_beyond`). If a claimer has not taken a task yet, it gets its first floors
-when a check finds nothing due: one for the pair of each task that the claimer knows. A claim misses a task only if a
-floor had already passed the task's due time when the task became claimable. This happens if the task was committed more
-than `_MARGIN` after its due time, if its claim was rolled back, if its queue was paused, or if the clock was set back.
-So claims and checks from the front are made at a bounded rate, and such a task waits for at most `_LONGEST`.
+when a check finds nothing due: one for the (queue, priority) pair of each declared task that the claimer knows.
+
+A claim misses a task only if a floor had already passed the task's due time when the task became claimable. This
+happens if the task was committed more than `_MARGIN` after its due time, if its claim was rolled back, if its queue was
+paused, or if the clock was set back. So claims and checks from the front are made at a bounded rate, and such a task
+waits for at most `_LONGEST`.
 
 A claim from a limited queue says nothing about other queues, and claims from all queues leave out limited queues. So
 each limited queue has its own claims from the front.

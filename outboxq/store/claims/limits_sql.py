@@ -5,7 +5,7 @@ queue's settings. So no other claim starts a task of the queue, and the counts a
 finds the row locked skips the queue.
 
 A running task occupies its key for as long as it has a lease. So the key is freed when the task ends, or when the task
-is recovered after a crash. The used part of a key's rate is stored in a row of `key_rates`, a token bucket like the
+is recovered after a crash. The usage of a key's rate limit is stored in a row of `key_rates`, a token bucket like the
 queue's.
 
 Two statements search for tasks whose keys have limits. Both skip keys that are not allowed to start a task:
@@ -49,8 +49,8 @@ _mine, _rate = queue_settings.c, key_rates.c
 
 
 def of_keys(g: Grammar) -> Transition:
-    """Select, for each of these keys, its queue's limits, the number of its running tasks, and the used part of its
-    rate.
+    """Select, for each of these keys, its queue's limits, the number of its running tasks, and the usage of its
+    rate limit.
 
     A key of a queue without limits per key has no row. For an empty key, only the limits in the row are meaningful.
     """
@@ -301,8 +301,8 @@ def _states(
     running: sa.CTE | None = None,
     head: sa.FromClause | None = None,
 ) -> sa.Select[Any]:
-    """Return the state of each of these keys: the number of its running tasks, the used part of its rate, and whether it may start
-    a task.
+    """Return the state of each of these keys: the number of its running tasks, the usage of its rate limit, and whether
+    it may start a task.
 
     With `head`, `keys` also contains the columns of the heads, and a partition key is free only if its head is due.
     """

@@ -141,13 +141,15 @@ def _of_message(store: Transactions, target: Target, message: Row) -> Explanatio
 def _held(target: Target, message: Row, holding: UUID, relay: str) -> Explanation:
     """Return the explanation for a message whose key waits for an event that was refused before it."""
     before = next(iter(target.run(task_that_holds, {"task_id": holding})), None)
-    key = f"its partition key {message['partition_key']!r}"
+    key = f"partition key {message['partition_key']!r}"
     event = "an event" if before is None else f"the event {before['event_id']}"
     if before is not None and before["status"] is not TaskStatus.FAILED:
-        sentence = f"{event} shares {key} and comes first: it was refused, and the task {holding} will publish it again"
+        sentence = f"{event} has the same {key} and comes first: that event was refused, and the task {holding} will publish it again"
         return Explanation(Reason.RELAY_KEY_HELD, sentence, of_other(holding), holding)
     why = f": {before['last_error']}" if before is not None and before["last_error"] else ""
-    sentence = f"{key} is held by the dead letter {holding}: the broker of {relay} refused {event} with this key{why}"
+    sentence = (
+        f"its {key} is held by the dead letter {holding}: the broker of {relay} refused {event} with this key{why}"
+    )
     cures = of_dead_letter(holding, "the dead letter")
     return Explanation(Reason.RELAY_KEY_HELD, f"{sentence}; redrive or discard the dead letter", cures, holding)
 

@@ -184,20 +184,20 @@ def _behind(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
     key = _name_of_key(task)
     if (other := row["owner"]) is not None:
         if row["held"]:
-            sentence = f"{key} is held by the dead letter {other}; redrive or discard the dead letter"
+            sentence = f"its {key} is held by the dead letter {other}; redrive or discard the dead letter"
             return Explanation(Reason.KEY_HELD, sentence, of_dead_letter(other, "the dead letter"), other)
-        sentence = f"task {other} shares {key} and is running; only one task per key runs at a time"
+        sentence = f"task {other} has the same {key} and is running; only one task per key runs at a time"
         return Explanation(Reason.KEY_RUNNING, sentence, of_other(other), other)
     if (first := row["head"]) not in {None, task.id}:
-        sentence = f"task {first} shares {key} and comes first; it is due at {written(row['head_due'])}"
+        sentence = f"task {first} has the same {key} and comes first; it is due at {written(row['head_due'])}"
         return Explanation(Reason.KEY_WAITING, sentence, of_other(first), first)
     return None
 
 
 def _name_of_key(task: TaskExecution) -> str:
     if task.concurrency_key is not None:
-        return f"its concurrency key {task.concurrency_key!r}"
-    return f"its partition key {task.partition_key!r}"
+        return f"concurrency key {task.concurrency_key!r}"
+    return f"partition key {task.partition_key!r}"
 
 
 def _limited_key(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | None:
@@ -207,13 +207,15 @@ def _limited_key(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | 
         return None
     most, rate = state.limits.key_concurrency, state.limits.key_rate
     if task.concurrency_key is not None and state.running >= most:
-        sentence = f"at most {_tasks(most)} with {_name_of_key(task)} may run at a time; running now: {state.running}"
+        sentence = (
+            f"at most {_tasks(most)} with the {_name_of_key(task)} may run at a time; running now: {state.running}"
+        )
         cure = cure_of("raise the limit", "queue", "limit", task.queue, "--concurrency-per-key", most + 1)
         return Explanation(Reason.KEY_LIMIT, sentence, cure)
     if rate is not None and rate.free(state.full_at, now) < 1 and state.full_at is not None:
         following = span_of(rate.next_start(state.full_at) - now)
         sentence = (
-            f"at most {_tasks(rate.starts)} with {_name_of_key(task)} may start in {_period(rate)}; the next start is possible in "
+            f"at most {_tasks(rate.starts)} with the {_name_of_key(task)} may start in {_period(rate)}; the next start is possible in "
             f"{following}"
         )
         cure = cure_of("lift the limit", "queue", "limit", task.queue, "--per-key", "none")

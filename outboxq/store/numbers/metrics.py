@@ -301,7 +301,7 @@ def percentile(histogram: Sequence[int], percent: int, seconds: float) -> timede
 
 
 def percentiles(histogram: Sequence[int], seconds: float) -> Percentiles | None:
-    """Return the percentiles of a histogram with this sum; None for an empty one."""
+    """Return the percentiles of a histogram whose values add up to `seconds`; None if the histogram is empty."""
     p50, p95, p99 = (percentile(histogram, each, seconds) for each in (50, 95, 99))
     return None if p50 is None or p95 is None or p99 is None else Percentiles(p50=p50, p95=p95, p99=p99)
 

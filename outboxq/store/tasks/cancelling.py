@@ -26,7 +26,7 @@ from .operations import OnChange, change_all
 from .task_pages import FIRST, SCAN, TaskFilters, ending, filter_values, next_id, source_of
 
 PARTED = 10_000
-"""Maximum number of tasks with each status whose names are looked up for `parts`."""
+"""Maximum number of tasks, for each status, whose names are looked up for `parts`."""
 BATCH = 500
 """Number of tasks changed in each transaction."""
 LOOKED_AT = 200_000
@@ -237,8 +237,8 @@ def in_batches(
     stop: Callable[[], bool] | None,
     using: object,
 ) -> int:
-    """Look up the matching tasks with each status, oldest first, change them in batches, and return the number of changed tasks.
-    `change` changes a batch in one transaction, and returns the number of changed tasks.
+    """For each status, look up the matching tasks, oldest first, and change them in batches. Return the number of
+    changed tasks. `change` changes a batch in one transaction, and returns the number of changed tasks.
     """
     left, changed = None if limit is None else positive(limit), 0
     for one in statuses:

@@ -48,7 +48,7 @@ LATER = "later"
 """The value of :waiting for tasks that are not due, whether they are delayed or waiting for a retry."""
 FIRST, LAST = UUID(int=0), UUID(int=2**128 - 1)
 _SOURCES = {TaskStatus.READY: "entries", TaskStatus.RUNNING: "leases", TaskStatus.FAILED: "letters"}
-"""The table that holds the tasks with each status. Tasks with other statuses are only in `task_executions`."""
+"""For each status, the table that holds the tasks with that status. Tasks with other statuses are only in `task_executions`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -144,7 +144,7 @@ def find(store: Transactions, beginning: str, *, using: object = None) -> UUID:
 
     A full id is returned unchanged, without reading the tables. An id begins with the time at which it was created, so
     the ids of tasks that were enqueued within the same minute usually share their first eight digits. Raises
-    TaskNotFound; AmbiguousTask, which names up to five matching tasks; InvalidArgument for any other string.
+    TaskNotFound; AmbiguousTask, which names up to five matching tasks; and InvalidArgument for any other string.
     """
     digits = digits_of(beginning)
     if len(digits) == _ALL:

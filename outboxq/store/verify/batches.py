@@ -154,7 +154,7 @@ def _among_open(g: Grammar, broken: Mapping[str, _Condition]) -> sa.Select[Any]:
 
 
 def _counted(g: Grammar) -> sa.FromClause:
-    """Count the tasks of each unfinished batch: all tasks, tasks with each status, and the enqueued `then` tasks."""
+    """Count the tasks of each unfinished batch: all tasks, the tasks by status, and the enqueued `then` tasks."""
     of_status = {
         status.name.lower(): EXECUTION.status == sql_literal(status)
         for status in (TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED)

@@ -190,7 +190,7 @@ class Recovery:
 
     def _correct_for_clock(self, back: timedelta | None = None) -> None:
         """Record the actual expiry of leases whose stored expiry times are now too late. Make tasks due if their due
-        times come from the clock that was running fast.
+        times were set while the clock was running fast.
 
         If `back` is None, it is unknown how far the clock was set back, because that happened before this process
         began. A lease then expires after the duration that its task declares, unless a heartbeat extends it.

@@ -91,7 +91,7 @@ def test_the_undo_button_in_the_notice_reverses_a_pause_and_a_resume(stage):
     stage.add(queue="mail")
     stage.store.queues.pause("mail")
     stage.visitor.go("/queue?name=mail").press("Resume")
-    assert "The queue 'mail' is resumed." in stage.visitor.text
+    assert "The queue 'mail' has been resumed." in stage.visitor.text
     stage.visitor.press("Undo")
     assert stage.store.queues.settings()[0].paused_at is not None
     stage.visitor.press("Undo")
@@ -185,7 +185,7 @@ def test_a_key_that_a_dead_letter_holds_is_freed_by_a_discard(stage):
 def test_the_running_task_with_the_same_key_is_found_and_cancelled(stage):
     first, second = stage.add(1, partition_key="k"), stage.add(2, partition_key="k")
     stage.claim()
-    assert f"Task {first} shares its partition key 'k' and is running" in stage.page(second).text
+    assert f"Task {first} has the same partition key 'k' and is running" in stage.page(second).text
     other = stage.visitor.follow("Go to that task")
     assert "has been running it since" in other.text
     other.press("Cancel now")
@@ -195,7 +195,7 @@ def test_the_running_task_with_the_same_key_is_found_and_cancelled(stage):
 
 def test_the_earlier_task_with_the_same_key_is_found_and_run(stage):
     first, second = stage.add(1, partition_key="k", delay=HOUR), stage.add(2, partition_key="k")
-    assert f"Task {first} shares its partition key 'k' and comes first" in stage.page(second).text
+    assert f"Task {first} has the same partition key 'k' and comes first" in stage.page(second).text
     stage.visitor.follow("Go to that task").press("Run it now")
     stage.is_done(second, first)
     assert stage.ran == [1, 2]

@@ -195,7 +195,7 @@ def test_a_queue_is_paused_and_resumed_by_its_buttons(database, reader, onlooker
     assert onlooker.forms() == {}
     assert "paused" in reader.words("/queues")
     reader.words("/queue", name="mail")
-    assert "is resumed" in reader.press("/queue/resume")
+    assert "has been resumed" in reader.press("/queue/resume")
     assert database.store.queues.settings() == []
 
 
@@ -222,7 +222,7 @@ def test_a_queue_without_tasks_has_a_page(database, reader):
 def test_a_mistyped_queue_disappears_once_it_is_resumed(database, reader):
     database.store.queues.pause("typo", create=True)
     reader.words("/queue", name="typo")
-    assert "The queue 'typo' is resumed." in reader.press("/queue/resume")
+    assert "The queue 'typo' has been resumed." in reader.press("/queue/resume")
     reader.words("/queue", status=404, name="typo")
 
 
@@ -488,7 +488,7 @@ def test_a_schedule_is_paused_resumed_and_triggered_by_its_buttons(database, rea
     assert "outboxq schedule resume nightly" in onlooker.words("/schedule", name="nightly")
     assert "was triggered: task " in reader.press("/schedule/trigger")
     (task,) = database.store.tasks()
-    assert "is resumed" in reader.press("/schedule/resume")
+    assert "has been resumed" in reader.press("/schedule/resume")
     assert database.store.schedules.get("nightly").paused_at is None
     assert database.store.explain(task.id).sentence.endswith("by in the dashboard")
 

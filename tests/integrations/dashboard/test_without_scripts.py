@@ -140,7 +140,7 @@ def test_actions_on_queues(open_tab, person, filling):
     person.sends("/queue/limit", "has the new limits", concurrency="3", starts="100", seconds="60").sees("100 in 1 min")
     assert (settings().concurrency, settings().rate) == (3, (100, timedelta(minutes=1)))
     person.sends("/queue/limit", "Nothing was changed", starts="7", seconds="")
-    person.sends("/queue/order", "earliest due time first").sends("/queue/resume", "is resumed")
+    person.sends("/queue/order", "earliest due time first").sends("/queue/resume", "has been resumed")
     assert (settings().paused_at, settings().fair) == (None, False)
     filling.outbox.store.queues.limit("typo", concurrency=1, create=True)
     person.goes_to("/queue?name=typo").sends("/queue/forget", "The queue 'typo' no longer has any settings.")

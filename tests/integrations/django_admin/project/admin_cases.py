@@ -619,7 +619,7 @@ class Schedules(Case):
         assert self.get().pause_reason == self.by
         assert self.by in self.page("nightly", SCHEDULES)
         (told,) = self.take("resume", "nightly")
-        assert told.startswith("The schedule 'nightly' is resumed")
+        assert told.startswith("The schedule 'nightly' has been resumed")
         assert self.get().paused_at is None
         assert [entry.object_repr for entry in LogEntry.objects.all()] == ["nightly", "nightly"]
 
@@ -661,7 +661,7 @@ class Schedules(Case):
             cursor.execute("UPDATE task_schedules SET tz = 'Moon/Base' WHERE name = 'nightly'")
         resumed, unknown = self.take("resume", "nightly", "weekly")
         assert unknown.startswith("There is no time zone 'Moon/Base'")
-        assert resumed.startswith("The schedule 'weekly' is resumed")
+        assert resumed.startswith("The schedule 'weekly' has been resumed")
         assert self.get().paused_at is not None
         with connection.cursor() as cursor:
             cursor.execute("UPDATE task_schedules SET tz = 'UTC' WHERE name = 'nightly'")
