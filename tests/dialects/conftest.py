@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 
+from tests import postgres
 from tests.conftest import Database
 from tests.reuse import Reused
 
@@ -12,6 +16,12 @@ def untouched(reused_postgresql: Reused, request: pytest.FixtureRequest) -> Data
     reused_postgresql.drop()
     database: Database = request.getfixturevalue("postgresql")
     return database
+
+
+@pytest.fixture
+def new_url(cluster: postgres.Cluster, migrated_postgresql: str) -> Callable[[], str]:
+    """Return a function that creates a database with outboxq's tables and returns its URL."""
+    return partial(cluster.create_database, template=migrated_postgresql)
 
 
 def report_statistics(database: Database) -> None:

@@ -117,17 +117,15 @@ def wait_long_for_looks(monkeypatch) -> None:
     [None, pytest.param(["default"], marks=pytest.mark.full), ["default", "mail"]],  # the next test reads one queue
     ids=["all", "one", "two"],
 )
-def test_dead_entries_are_not_read(cluster, migrated_postgresql, monkeypatch, queues):
+def test_dead_entries_are_not_read(new_url, monkeypatch, queues):
     wait_long_for_looks(monkeypatch)
-    urls = {number: cluster.create_database(template=migrated_postgresql) for number in (0, 4000)}
-    compare(*(scale.under_snapshot(url, number, queues) for number, url in urls.items()))
+    compare(*(scale.under_snapshot(new_url(), number, queues) for number in (0, 4000)))
 
 
 @pytest.mark.parametrize("queues", [None, ["default"]], ids=["all", "one"])
-def test_dead_entries_of_a_limited_queue_are_not_read(cluster, migrated_postgresql, monkeypatch, queues):
+def test_dead_entries_of_a_limited_queue_are_not_read(new_url, monkeypatch, queues):
     wait_long_for_looks(monkeypatch)
-    urls = {number: cluster.create_database(template=migrated_postgresql) for number in (0, 4000)}
-    compare(*(scale.under_snapshot(url, number, queues, limited=True) for number, url in urls.items()))
+    compare(*(scale.under_snapshot(new_url(), number, queues, limited=True) for number in (0, 4000)))
 
 
 def compare(clean: dict[str, tuple[float, float]], dead: dict[str, tuple[float, float]]) -> None:

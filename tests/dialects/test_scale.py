@@ -17,14 +17,13 @@ FEW, MANY = 20, 100
 
 
 @pytest.mark.parametrize("kind", ["plain", "keyed", "limited"])
-def test_many_queues_add_few_pages_to_a_claim_or_a_check(cluster, migrated_postgresql, monkeypatch, kind):
+def test_many_queues_add_few_pages_to_a_claim_or_a_check(new_url, monkeypatch, kind):
     """The bounds apply between two readings of all queues, which happen at most once a second. On a slow machine, each claim would read
     them.
     """
     for name in ("_LEAST", "_LONGEST"):
         monkeypatch.setattr(floors, name, 600.0)
-    urls = {number: cluster.create_database(template=migrated_postgresql) for number in (1, FEW, MANY)}
-    one, few, many = (scale.many_queues(url, number, kind) for number, url in urls.items())
+    one, few, many = (scale.many_queues(new_url(), number, kind) for number in (1, FEW, MANY))
     assert many["claim"][0] <= 2 * one["claim"][0], (one, many)
     for name in ("empty claim", "announce", "look"):
         assert many[name][0] - few[name][0] < (MANY - FEW) / 2, (name, few, many)
