@@ -124,8 +124,8 @@ def culprits(found: Iterable[Holder]) -> list[Holder]:
 
 
 def in_the_way(found: Iterable[Holder]) -> list[Holder]:
-    """Return the sessions that block an exclusive lock: all sessions that hold a lock. Sessions
-    that are not waiting for another session come first.
+    """Return the sessions that an ACCESS EXCLUSIVE lock has to wait for: all sessions that hold a lock. Sessions that
+    are not waiting for another session come first.
     """
     return [one for one in found if one.holds]
 
@@ -153,7 +153,7 @@ def explained(found: Sequence[Holder]) -> str:
 
 
 def take(dialect: Dialect, execute: Execute, lock_timeout: str, names: Sequence[str] = NAMES) -> None:
-    """Lock these tables exclusively, if they exist, until the transaction ends.
+    """Lock these tables, if they exist, in ACCESS EXCLUSIVE mode until the transaction ends.
 
     No session waits for longer than `lock_timeout`, however many tables there are, because the time for the whole
     statement is limited too. This call locks all of the tables, in a fixed order, so that no later statement has to

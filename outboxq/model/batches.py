@@ -193,7 +193,7 @@ LONGEST_CHAIN = FAMILY + 1
 
 
 def new_batch_id() -> UUID:
-    """Return a new batch id: a version 8 UUID (RFC 9562) whose first bit is one. Its other bits are those of a uuid7.
+    """Return a new batch id: a version 8 UUID (RFC 9562) whose first bit is one. Otherwise, it is like a uuid7.
 
     The first bit of ids that are derived from the time remains zero until the year 6429, so a single comparison
     distinguishes tasks in batches from other tasks. The last 16 bits are zero. In the ids of the tasks that follow,

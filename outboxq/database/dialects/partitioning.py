@@ -115,7 +115,9 @@ class Partitioning:
         self._do(execute, "LOCK TABLE ONLY ", one, ", ONLY ", other, " IN SHARE UPDATE EXCLUSIVE MODE")
 
     def alone(self, execute: Execute, schema: str) -> None:
-        """Lock both tables exclusively in one statement until the transaction ends; see `time_partitions.patience`."""
+        """Lock both tables in ACCESS EXCLUSIVE mode, in one statement, until the transaction ends; see
+        `time_partitions.patience`.
+        """
         parents = [_Name(schema, table.name) for table in PARTITIONED]
         self._do(execute, "LOCK TABLE ", parents[0], ", ", parents[1], " IN ACCESS EXCLUSIVE MODE")
 

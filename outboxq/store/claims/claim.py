@@ -177,8 +177,8 @@ class _Call:
         With a transaction for each part, most claims are a single statement. (If it finds nothing after the floors, a
         second statement may follow.) The commit is not flushed to disk, because a task must not wait for the flush. A
         server crash may undo the claim; the task is then claimed again. The next holder of the same token has a
-        different worker id, so this worker is fenced. If a later commit that is flushed, such as that of the task's completion,
-        survives a crash, the claim survives too.
+        different worker id, so this worker is fenced. If a later commit that is flushed, such as that of the task's
+        completion, survives a crash, the claim survives too.
         """
         if using is None:
             dialect = self.store.dialect

@@ -1,8 +1,8 @@
 """Write tasks with idempotency keys, take over keys, and return keys to redriven tasks.
 
 Locks are taken in a fixed order: keys by scope and key, then outbox entries, then executions. A key's row is locked
-before the key or its task changes, and keys are inserted and locked in a fixed order. So two transactions cannot wait
-for each other, and a key is not taken over while its task is being redriven.
+before the key or its task changes, and keys are inserted and locked in a fixed order. So two calls cannot wait for each
+other, and a key is not taken over while its task is being redriven.
 """
 
 from __future__ import annotations

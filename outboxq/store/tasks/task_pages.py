@@ -373,7 +373,9 @@ def _source(name: str) -> tuple[sa.FromClause, Any, sa.ColumnElement[bool]]:
 
 
 def _ids(source: str, *, up: bool, besides: Callable[[sa.FromClause], sa.ColumnElement[bool]]) -> sa.Select[Any]:
-    """Select up to :limit ids of the source's matching tasks from :from_id up to :to_id that also meet `besides`."""
+    """Select up to :limit ids of the source's matching tasks, from :from_id to just below :to_id, that also meet
+    `besides`.
+    """
     rows, ids, counts = _source(source)
     columns = [rows.c[name].label(name) for name in (*_SAME, *_TEXTS, "available_at") if name in rows.c]
     looked = sa.select(ids.label("id"), *columns).where(ids >= _from_id, ids < _to_id, counts).subquery("looked")
