@@ -48,7 +48,7 @@ LATER = "later"
 """The value of :waiting for tasks that are not due, whether they are delayed or waiting for a retry."""
 FIRST, LAST = UUID(int=0), UUID(int=2**128 - 1)
 _SOURCES = {TaskStatus.READY: "entries", TaskStatus.RUNNING: "leases", TaskStatus.FAILED: "letters"}
-"""For each status, the table that holds the tasks with that status. Tasks with other statuses are only in `task_executions`."""
+"""The table that holds a status's tasks. Tasks with other statuses are only in `task_executions`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -184,9 +184,7 @@ def filter_values(wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _written(argument: tuple[str, object] | None, queue: str | None) -> dict[str, str | None]:
-    """Return two strings. If a task has this argument, its arguments, as JSON without spaces, contain one of the
-    strings.
-    """
+    """Return two strings. If a task has this argument, its arguments as JSON without spaces contain one of them."""
     if argument is None:
         return {"argument_first": None, "argument_last": None}
     if queue is None:
