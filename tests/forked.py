@@ -136,7 +136,7 @@ FRAMEWORKS = Warm(
 )
 """A process with the parts of frameworks that can be imported before their settings are known."""
 FASTAPI = Warm(*OUTBOXQ.modules, "fastapi", "httpx")
-"""A process of its own, because pytest warns if anyio, which FastAPI needs, was imported before it."""
+"""A separate process for programs with FastAPI: pytest, which FRAMEWORKS forks, warns if anyio has already been imported."""
 
 
 class Popen(subprocess.Popen[Any]):

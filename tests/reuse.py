@@ -284,8 +284,8 @@ def _drop_tables(connection: psycopg.Connection[tuple[object, ...]], *, besides:
 
 
 def _empty(connection: psycopg.Connection[tuple[object, ...]]) -> None:
-    """Empty all tables and reset the sequences in one statement, which stays prepared. Remove a test's many dead entries, because
-    claims beside them differ (`outboxq/store/claims/floors.py`).
+    """Empty all tables and reset the sequences in one statement, which stays prepared. If a test has left many dead entries, vacuum
+    them, because the next test's claims would skip them (`outboxq/store/claims/floors.py`).
 
     After an ALTER SEQUENCE, psycopg would drop every prepared statement. The next test would then plan all checks again in 20 ms.
     """

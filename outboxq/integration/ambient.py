@@ -51,7 +51,7 @@ def resolve_target(
 
 
 def no_target(outbox: OutboxRef, what: str, *, is_option: bool = False) -> InvalidTarget:
-    """Return the error for a target that is None."""
+    """Return the error for a call of `using(None)`."""
     given = "using=None" if is_option else "using(None)"
     if not outbox.integration.knows_transaction:
         return no_transaction(what, f"{given} does not name a transaction", is_option=is_option)
