@@ -31,7 +31,7 @@ from .database.drivers import is_psycopg, refuse_async
 from .database.engine import is_autocommit, make_engine, parse_url
 from .database.revisions import UPGRADE, ensure_fit, ensure_ours, is_newer, left_alone
 from .database.tables import VERSION_TABLE, metadata, version_table
-from .database.target import SqlalchemyTarget, major_of
+from .database.target import SqlalchemyTarget
 from .errors import InvalidArgument, InvalidTarget, SchemaOutOfDate, TablesLocked, UnsupportedDatabase
 from .model.periods import Every, periods
 from .store import schema
@@ -392,7 +392,8 @@ def _connected(database: str | URL | Engine | Connection, begin: Begin) -> Itera
 
 def begin_on(connection: Connection, begin: Begin = Begin.MIGRATION) -> None:
     """Begin a transaction on a connection that is not in a transaction."""
-    for message in dialect_for(connection.dialect.name).begin_statements(begin, {}, major_of(connection)):
+    version = connection.dialect.server_version_info
+    for message in dialect_for(connection.dialect.name).begin_statements(begin, {}, version):
         for text in message.split("; "):  # separately, because a prepared statement can contain only one
             connection.exec_driver_sql(text)
 

@@ -3042,7 +3042,12 @@ MUTANTS = (
     Mutant(
         "a transaction does not end if its Connection has been requested",
         "outboxq/database/own_target.py",
-        (("        self._is_bare = False\n        return connection", "        return connection"),),
+        (
+            (
+                "        self._is_bare, self._known = False, None\n        return",
+                "        self._known = None\n        return",
+            ),
+        ),
         ("tests/dialects/test_own_target.py",),
     ),
     Mutant(

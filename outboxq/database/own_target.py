@@ -13,7 +13,7 @@ from sqlalchemy.pool import PoolProxiedConnection
 from sqlalchemy.util import memoized_property
 
 from .dialects import Begin, Dialect
-from .target import SqlalchemyTarget, Target, hears_errors, major_of
+from .target import SqlalchemyTarget, Target, hears_errors
 
 log = logging.getLogger("outboxq.store")
 
@@ -48,6 +48,8 @@ class OwnTarget(SqlalchemyTarget):
         self._is_bare = True
         self._driver: Any = self._pooled.dbapi_connection
         self._takes_the_long_way = not isinstance(self._driver, dialect.driver_connection)
+        if not self._takes_the_long_way:
+            self._known = self._driver, self._pooled.info
 
     # Not functools.cached_property: until Python 3.12, all instances share its lock, so a thread that waits for the pool
     # would keep the others from their connections.
@@ -62,7 +64,7 @@ class OwnTarget(SqlalchemyTarget):
         except BaseException:
             connection.close()
             raise
-        self._is_bare = False
+        self._is_bare, self._known = False, None
         return connection
 
     def __enter__(self) -> Self:
@@ -87,7 +89,7 @@ class OwnTarget(SqlalchemyTarget):
         if getattr(raw, "in_transaction", False):  # an application's engine may have begun a transaction on its own
             self.execute("ROLLBACK", {})
         execute = self.connection.exec_driver_sql if self._takes_the_long_way else raw.execute
-        for text in self.dialect.begin_statements(begin, info, major_of(self._engine)):
+        for text in self.dialect.begin_statements(begin, info, self._engine.dialect.server_version_info):
             try:
                 self.dialect.execute_begin(raw, text, execute)
             except self.dialect.driver_error as error:
@@ -130,11 +132,6 @@ class OwnTarget(SqlalchemyTarget):
             if not isinstance(error, Exception):  # a signal has interrupted the COMMIT
                 self.connection.invalidate(error)
             raise
-
-    def _known_driver(self) -> tuple[Any, MutableMapping[Any, Any]] | None:
-        if self._is_bare and not self._takes_the_long_way:
-            return self._driver, self._pooled.info
-        return super()._known_driver()
 
     def _raw(self) -> Any:
         return self._driver if self._is_bare else super()._raw()

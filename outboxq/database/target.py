@@ -155,6 +155,9 @@ class SqlalchemyTarget(Target):
     SQLAlchemy's cursor.
     """
 
+    _known: tuple[Any, MutableMapping[Any, Any]] | None = None
+    """The result of `_known_driver` if it cannot change; otherwise None."""
+
     def __init__(self, connection: Connection, schema: str | None, dialect: Dialect | None = None) -> None:
         """If `dialect` is None or belongs to another database, the dialect is determined from the connection."""
         super().__init__(
@@ -171,7 +174,7 @@ class SqlalchemyTarget(Target):
         )
 
     def run(self, builder: Builder, values: Mapping[str, Any] = _NO_VALUES, rows: Batch | None = None) -> list[Row]:
-        if (known := self._known_driver()) is None:
+        if (known := self._known or self._known_driver()) is None:
             return self._run(self.execute, builder, values, rows)
         raw, info = known
         try:
@@ -180,7 +183,7 @@ class SqlalchemyTarget(Target):
             raise self._as_sqlalchemys(error, vars(error)["outboxq_sql"], raw) from error
 
     def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
-        if (known := self._known_driver()) is None:
+        if (known := self._known or self._known_driver()) is None:
             try:
                 return self._take_the_long_way(sql, parameters)
             except DBAPIError as error:
@@ -465,12 +468,6 @@ def _hears_statements(connection: Connection) -> bool:
     if not (getattr(connection, "_has_events", True) or getattr(connection.engine, "_has_events", True)):
         return False
     return bool(connection.dispatch.before_cursor_execute or connection.dispatch.after_cursor_execute)
-
-
-def major_of(connection: Connection | Engine) -> int:
-    """Return the server's major version."""
-    version = connection.dialect.server_version_info
-    return int(version[0]) if version else 0
 
 
 def _dialect_of(connection: Connection, schema: str | None) -> Dialect:

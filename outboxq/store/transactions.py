@@ -6,10 +6,10 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Any, Self, TypeVar
 
@@ -29,7 +29,6 @@ from ..database.revisions import no_file
 from ..database.target import DriverTarget, SqlalchemyTarget, Target, target_of
 from ..errors import ConfigurationError, FileUnusable, InvalidTarget
 from . import schema
-from .arguments import queue_names
 from .failure_log import sentence
 from .rights import Rights
 from .schema import check_fit, explain_undefined, in_a_transaction_that_goes_on
@@ -402,18 +401,20 @@ class Transactions:
 
     def values(self, target: Target, **values: Any) -> dict[str, Any]:
         """Return the parameters of every statement, with these values added."""
-        clock = self.clock or target.dialect.clock
-        return {"now": clock() if clock else None, **values}
+        if self.clock is not None:
+            now: datetime | None = self.clock()
+        else:
+            now = None if target.dialect.has_clock else datetime.now(UTC)
+        return {"now": now, **values}
 
-    def scope(self, target: Target, queues: Iterable[str] | None, topics: Iterable[str] | None) -> dict[str, Any]:
+    def scope(self, target: Target, queues: Collection[str] | None, topics: Iterable[str] | None) -> dict[str, Any]:
         """Return the parameters that restrict a statement to these queues and topics, and that make it read all dead
         entries.
         """
-        names, patterns = queue_names(queues), queue_names(topics, "topics")
-        packed = target.dialect.pack("topics", {"topic": sa.Text()}, [(one,) for one in patterns or ()])
+        packed = target.dialect.pack("topics", {"topic": sa.Text()}, [(one,) for one in topics or ()])
         packed |= target.dialect.pack("floors", FLOORS, ())
-        scope = {"any_topic": patterns is None, "one_queue": names is not None and len(names) == 1, **packed}
-        return scope | (self.queue_values(target, names) if names is not None else {})
+        scope = {"any_topic": topics is None, "one_queue": queues is not None and len(queues) == 1, **packed}
+        return scope | (self.queue_values(target, queues) if queues is not None else {})
 
     def queue_values(self, target: Target, queues: Iterable[str]) -> dict[str, Any]:
         return target.dialect.pack("queues", {"queue": sa.Text()}, [(one,) for one in queues])

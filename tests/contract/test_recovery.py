@@ -10,11 +10,10 @@ from datetime import datetime, timedelta
 import pytest
 
 from outboxq import EventType, Outbox, RetryPolicy, TaskStatus
-from outboxq.database.dialects import sqlite as sqlite_dialect
 from outboxq.database.engine import make_engine
 from outboxq.model import MAX_RECOVERIES, SUSPECT, NewTask, Outcome
 from outboxq.model.uuid7 import uuid7
-from outboxq.store import Store
+from outboxq.store import Store, transactions
 from tests.contract import helpers
 from tests.proxy import Proxy
 from tests.waiting import until
@@ -311,7 +310,7 @@ def step(database, monkeypatch):
             nonlocal by
             by = timedelta(seconds=seconds)
 
-        monkeypatch.setattr(sqlite_dialect, "datetime", Clock)
+        monkeypatch.setattr(transactions, "datetime", Clock)
         yield set_clock
         return
     name = database.engine.url.database

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from datetime import datetime, timedelta
+from datetime import timedelta
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -21,6 +21,8 @@ from .sqlite_file import Log, OpenFile
 
 Plan = OneStatement | Script
 """A compiled transition."""
+Version = tuple[Any, ...] | None
+"""A server's version, as SQLAlchemy's dialect knows it; None if SQLAlchemy has not asked for it."""
 
 _longest: ContextVar[timedelta] = ContextVar("longest", default=timedelta(0))
 """The maximum duration, in this thread, of a statement that may read whole tables; 0 means no limit."""
@@ -112,8 +114,8 @@ class Dialect(ABC):
     """The class of the driver's connections that `fetch` accepts."""
     driver_error: ClassVar[type[Exception]]
     """The class of the driver's errors."""
-    clock: Callable[[], datetime] | None
-    """Returns the time of a statement; None if the database has its own clock."""
+    has_clock: ClassVar[bool]
+    """True if the database has its own clock. Otherwise, each statement takes Python's time as a parameter."""
 
     def __init__(self, compiler: SqlalchemyDialect, schema: str | None, grammar: Grammar) -> None:
         self.compiler = compiler
@@ -265,9 +267,9 @@ class Dialect(ABC):
         return False
 
     @abstractmethod
-    def begin_statements(self, begin: Begin, info: MutableMapping[Any, Any], major: int) -> Iterable[str]:
+    def begin_statements(self, begin: Begin, info: MutableMapping[Any, Any], version: Version) -> Iterable[str]:
         """Return the messages that begin our transaction on a connection without an open transaction; `info` is
-        SQLAlchemy's record of the connection, and `major` is the server's major version.
+        SQLAlchemy's record of the connection, and `version` is the server's version.
         """
 
     @abstractmethod
@@ -281,7 +283,7 @@ class Dialect(ABC):
         """
 
     @abstractmethod
-    def is_open(self, raw: Any) -> bool:
+    def is_open(self, raw: Any, /) -> bool:
         """Return whether a transaction is open on a driver's connection, or would be opened for the next statement."""
 
     @abstractmethod

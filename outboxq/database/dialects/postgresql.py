@@ -35,9 +35,8 @@ class PostgresDialect(Dialect):
     driver_error: ClassVar[type[Exception]] = psycopg.Error
     begin: ClassVar = postgresql_session.BEGIN
     watch_client = postgresql_session.WATCH_CLIENT
-    clock = None
     reads_before_writing = one_writer = False
-    one_statement = notifies = stops_midway = has_roles = has_partitions = measures_tables = True
+    one_statement = notifies = stops_midway = has_roles = has_partitions = measures_tables = has_clock = True
     connection_options: ClassVar = {"isolation_level": "AUTOCOMMIT"}
 
     def __init__(self, compiler: SqlalchemyDialect, schema: str | None) -> None:

@@ -23,7 +23,7 @@ from sqlalchemy import Engine, event
 from sqlalchemy.engine import URL
 
 from ...errors import InvalidTarget, UnsupportedDatabase
-from .base import Begin, milliseconds_of_a_statement
+from .base import Begin, Version, milliseconds_of_a_statement
 
 # If a server vanishes without an answer (a cut cable, a firewall that drops state), this is noticed within a minute
 # instead of hours.
@@ -168,9 +168,9 @@ def keep_settings(engine: Engine) -> None:
     event.listen(engine, "connect", _apply_settings)
 
 
-def begin_statements(begin: Begin, info: MutableMapping[Any, Any], major: int) -> Iterator[str]:
-    """Return the messages that begin a transaction. `info` is SQLAlchemy's record of the connection, and `major` is
-    the server's major version.
+def begin_statements(begin: Begin, info: MutableMapping[Any, Any], version: Version) -> Iterator[str]:
+    """Return the messages that begin a transaction. `info` is SQLAlchemy's record of the connection, and `version` is
+    the server's version.
     """
     wanted, commits = _COMMITS.get(begin), info.get(_KEY)
     if begin is Begin.INSERT:
@@ -180,7 +180,7 @@ def begin_statements(begin: Begin, info: MutableMapping[Any, Any], major: int) -
         return
     if wanted is None or commits is None:
         text = BEGIN[begin].replace(_NO_STATEMENT_TIMEOUT, f"statement_timeout = {milliseconds_of_a_statement()}")
-        if commits is None and major >= _ENDS_TRANSACTIONS:
+        if commits is None and version and version[0] >= _ENDS_TRANSACTIONS:
             text = _message(text, "SET LOCAL", _NO_TRANSACTION_TIMEOUT)
         yield text
         return

@@ -7,7 +7,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Any, ClassVar
 
 from sqlalchemy import Dialect as SqlalchemyDialect
@@ -28,7 +28,7 @@ class SqliteDialect(Dialect):
     begin: ClassVar = sqlite_engine.BEGIN
     reads_before_writing = True
     one_writer = True
-    one_statement = notifies = stops_midway = has_roles = has_partitions = measures_tables = False
+    one_statement = notifies = stops_midway = has_roles = has_partitions = measures_tables = has_clock = False
     driver_connection = sqlite3.Connection
     driver_error = sqlite3.Error
     # The engine's own BEGIN, which is undone immediately, must not take a lock.
@@ -45,11 +45,8 @@ class SqliteDialect(Dialect):
     execute_begin = staticmethod(sqlite_engine.execute_begin)
     keep_settings = staticmethod(sqlite_engine.keep_settings)
 
-    @staticmethod
-    def clock() -> datetime:
-        return datetime.now(UTC)
-
     hurry = staticmethod(sqlite_engine.hurry)
+    is_open = staticmethod(attrgetter("in_transaction"))
     keep_private = staticmethod(sqlite_file.keep_private)
     open_file = staticmethod(sqlite_file.open_file)
     address = staticmethod(sqlite_file.path_of)
@@ -88,9 +85,6 @@ class SqliteDialect(Dialect):
         if sqlite_file.is_in_memory(url):
             raise ConfigurationError("an in-memory SQLite database cannot be shared with a worker; give outboxq a file")
         return url
-
-    def is_open(self, raw: Any) -> bool:
-        return bool(raw.in_transaction)
 
     def abandon(self, raw: Any) -> None:
         with suppress(sqlite3.Error):

@@ -14,7 +14,7 @@ from sqlalchemy import Engine, event
 from sqlalchemy.exc import DBAPIError
 
 from ..engine_events import listen
-from .base import Begin
+from .base import Begin, Version
 from .sqlite_file import NO_TEXT
 
 # A deferred transaction that begins to write fails immediately if another has written in the meantime, whatever the
@@ -67,7 +67,7 @@ def hurry(engine: Engine) -> None:
     event.listen(engine, "connect", connected)
 
 
-def begin_statements(begin: Begin, info: MutableMapping[Any, Any], major: int) -> Iterator[str]:  # noqa: ARG001
+def begin_statements(begin: Begin, info: MutableMapping[Any, Any], version: Version) -> Iterator[str]:  # noqa: ARG001
     """Return the statements that begin a transaction. On our own connections, the transaction commits as
     durably as `begin` requires.
 

@@ -19,6 +19,7 @@ from ...database.grammar import Builder, Grammar
 from ...database.queue_order import due, every_queue, given_queues, pairs_beyond, queues_beyond
 from ...database.tables import queue_settings, task_outbox
 from ...database.target import Target
+from ..arguments import queue_names
 from ..producing import schedules_sql
 from ..tasks import tasks
 from ..transactions import Transactions
@@ -41,12 +42,13 @@ def next_available_at(
     store: Transactions, queues: Sequence[str] | None = None, *, using: object = None
 ) -> datetime | None:
     """Return the next time, strictly in the future, at which a task in these queues becomes due; None if no task is
-    delayed.
+    delayed. Raises InvalidArgument.
     """
+    names = queue_names(queues)
 
     def work(target: Target) -> datetime | None:
-        values = store.values(target) | store.scope(target, queues, None)
-        return answer(target, NEXT_AVAILABLE_AT[queues is not None], values)["available_at"]  # type: ignore[no-any-return]
+        values = store.values(target) | store.scope(target, names, None)
+        return answer(target, NEXT_AVAILABLE_AT[names is not None], values)["available_at"]  # type: ignore[no-any-return]
 
     return store.run(work, using=using, begin=Begin.READ)
 

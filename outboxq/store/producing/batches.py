@@ -94,12 +94,12 @@ class Batches(Answering):
         """
 
         def work(target: Target) -> None:
-            values = self._store.values(target, batch_id=identifier(batch_id), added=0, closes=True)
+            values = self._store.values(target, batch_id=batch_id, added=0, closes=True)
             if not target.run(batches_sql.change, values):
                 raise BatchNotFound(f"there is no open batch {batch_id}")
 
         def committed(target: Target, _: None) -> bool:
-            rows = target.run(batches_sql.get, {"batch_id": identifier(batch_id)})
+            rows = target.run(batches_sql.get, {"batch_id": batch_id})
             return bool(rows and rows[0]["closed"])
 
         self._store.run(work, using=using, committed=committed)

@@ -242,16 +242,16 @@ _shared_in_batch = attrgetter(*(name for name in _FIELDS if name not in {"id", "
 
 def _check_own(task: NewTask, what: str = "") -> None:
     """Raise InvalidArgument if a field in `OWN` has an invalid value."""
-    if not is_text(task.args):
-        raise InvalidArgument(f"args of {_named(task, what)} must be text without NUL or lone surrogates")
-    if not (task.headers is None or is_text(task.headers)):
-        raise InvalidArgument(f"headers of {_named(task, what)} must be text without NUL or lone surrogates")
     if type(task.id) is not UUID:
         raise InvalidArgument(f"the id of {_named(task, what)} must be a uuid.UUID")
     if not is_uuid7(task.id):
         raise InvalidArgument(
             f"the id of {_named(task, what)} must come from uuid7(), because old tasks are found by the time in their ids"
         )
+    if not is_text(task.args):
+        raise InvalidArgument(f"args of {_named(task, what)} must be text without NUL or lone surrogates")
+    if not (task.headers is None or is_text(task.headers)):
+        raise InvalidArgument(f"headers of {_named(task, what)} must be text without NUL or lone surrogates")
 
 
 def _named(task: NewTask, what: str) -> str:
