@@ -149,7 +149,10 @@ def is_older(version: str, other: str) -> bool:
     return bool(version and other) and _version_key(version) < _version_key(other)
 
 
+_FINAL_ZEROS = re.compile(r"(\.0+)+(?![.\d])")
+
+
 def _version_key(version: str) -> list[tuple[int, int, str]]:
-    # A release candidate has letters where the release ends: "1.2rc1" < "1.2" < "1.2.1".
-    parts = re.findall(r"\d+|[a-z]+", version.lower())
+    # A release candidate has letters where the release ends: "1.2rc1" < "1.2" < "1.2.1". "1.2.0" equals "1.2".
+    parts = re.findall(r"\d+|[a-z]+", _FINAL_ZEROS.sub("", version.lower()))
     return [(2, int(part), "") if part.isdigit() else (0, 0, part) for part in parts] + [(1, 0, "")]

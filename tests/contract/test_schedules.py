@@ -10,7 +10,7 @@ import pytest
 from outboxq.database.dialects import Begin
 from outboxq.errors import InvalidArgument, ScheduleNotFound
 from outboxq.model import OnDeadLetter, TaskStatus
-from outboxq.model.schedules import CatchUp, NewSchedule, Overlap
+from outboxq.model.schedules import CatchUp, NewSchedule, Overlap, is_older
 from outboxq.store.producing import planting
 from outboxq.store.producing.planting import HORIZON, plant, prepare
 from tests.conftest import NOON
@@ -531,6 +531,17 @@ def test_a_schedule_removed_from_the_code_is_paused_until_declared_again(databas
     schedules.pause("b", reason="by hand")
     schedules.declare([new("a"), new("b", priority=2)])
     assert (schedules.get("b").pause_reason, schedules.get("b").priority) == ("by hand", 2)
+
+
+def test_versions_are_compared_by_their_numbers():
+    ordered = ["1.2rc1", "1.2", "1.2.0.1", "1.2.1", "1.10"]
+    for place, one in enumerate(ordered):
+        assert [is_older(one, other) for other in ordered] == [False] * (place + 1) + [True] * (
+            len(ordered) - place - 1
+        )
+    for one, same in (("1.2", "1.2.0"), ("1.2.0rc1", "1.2rc1"), ("1.2", "1.2.00.0"), ("1.2", ""), ("", "1.2")):
+        assert not is_older(one, same)
+        assert not is_older(same, one)
 
 
 def test_an_older_release_keeps_declarations_of_a_newer_one(database):

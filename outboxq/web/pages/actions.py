@@ -311,7 +311,7 @@ _NARROWING: Final = ("action", "operator", "target")
 
 def page(request: PageRequest) -> View:
     """Show the newest changes that people made. Raises InvalidArgument."""
-    given: dict[str, Any] = {name: value for name in _NARROWING if (value := request.query.get(name, "").strip())}
+    given: dict[str, Any] = {name: value for name in _NARROWING if (value := request.query.get(name, "")).strip()}
     before = request.query.get("before")
     try:
         last = None if before is None else UUID(before)

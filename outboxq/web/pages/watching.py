@@ -247,12 +247,12 @@ def worker(request: PageRequest) -> View:
 _ORDERS = ("quiet", "resume", "stop", "stacks")
 
 
-def _ran(request: PageRequest, worker_id: UUID) -> tuple[int, RecoveredTasks]:
-    """Return the number of tasks that a silent worker still holds through its leases, and the tasks that other workers
-    have recovered from it.
+def _ran(request: PageRequest, worker_id: UUID) -> tuple[int, bool, RecoveredTasks]:
+    """Return the number of tasks that a silent worker still holds through its leases, whether there may be more of
+    them, and the tasks that other workers have recovered from it.
     """
-    held = request.store.tasks(status=TaskStatus.RUNNING, worker=worker_id, limit=_RUNNING)
-    return len(held), request.store.workers.recovered(worker_id, limit=_RUNNING)
+    held = len(request.store.tasks(status=TaskStatus.RUNNING, worker=worker_id, limit=_RUNNING))
+    return held, held == _RUNNING, request.store.workers.recovered(worker_id, limit=_RUNNING)
 
 
 def _skews(live: Iterable[LiveWorker]) -> list[tuple[str, list[tuple[str, int]]]]:

@@ -153,6 +153,12 @@ def test_each_action_can_be_chosen_on_the_page_of_actions(stage):
     assert set(RECORDED) <= set(words)
 
 
+def test_actions_on_a_name_that_ends_with_a_space_can_be_filtered(stage):
+    ann = Operator(interface=Interface.DASHBOARD, name="ann")
+    PAUSE_QUEUE.do(stage.store, "mail ", operator=ann, create=True)
+    assert stage.visitor.go("/actions?target=mail%20").text.count("queue pause mail") == 1
+
+
 def test_the_details_of_an_action_are_shown_as_words(stage):
     ann = Operator(interface=Interface.DASHBOARD, name="ann")
     PAUSE_QUEUE.do(stage.store, "mail", operator=ann, create=True)

@@ -421,7 +421,7 @@ def test_a_silent_worker_is_listed_separately(database, reader):
     assert "It was last seen 1 h " in reader.words(f"/workers/{silent}"), "plus a few seconds on a slow machine"
 
 
-def test_the_page_of_a_killed_worker_shows_its_tasks_and_recoveries(database, reader):
+def test_the_page_of_a_killed_worker_shows_its_tasks_and_recoveries(database, reader, monkeypatch):
     killed = database.worker
     database.store.workers.register(killed, label="web-3:1", concurrency=2, task_names=["tests.work"])
     database.store.workers.describe(killed, busy=0)
@@ -437,6 +437,9 @@ def test_the_page_of_a_killed_worker_shows_its_tasks_and_recoveries(database, re
     with database.engine.begin() as connection:
         connection.execute(workers.update().values(last_seen_at=datetime.now(UTC) - HOUR))
     assert "2 tasks: 1 recovered, 1 not yet" in reader.words("/workers")
+    with monkeypatch.context() as bounded:
+        bounded.setattr(watching, "_RUNNING", 1)
+        assert "2+ tasks: 1 recovered, 1+ not yet" in reader.words("/workers")
     words = reader.words(f"/workers/{killed}")
     assert "1 was recovered, and it still holds 1." in words
     assert "Recovered from it" in words
