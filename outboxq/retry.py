@@ -38,10 +38,11 @@ class RetryPolicy:
     ``max_attempts`` includes the first attempt. None means that ``stop`` decides; without ``stop``, the task is retried
     forever. ``wait`` is a number of seconds, a ``timedelta``, a tenacity ``wait_*`` object, or a callable that returns
     a number of seconds or a ``timedelta``. ``stop`` applies in addition to ``max_attempts``; ``stop_after_delay``
-    counts from the start of the first attempt, but leaves out the time that the task spends in ``ctx.sleep``. ``retry``
-    specifies the errors after which the task is tried again; None means any error. Within the limits, the task is
-    always tried again after ``tenacity.TryAgain``. The policy is consulted only for errors. A returned value is the
-    task's result, so ``retry_if_result`` alone never causes a retry.
+    counts from the start of the first attempt, but leaves out the time that the task spends in ``ctx.sleep``. The count
+    starts again when the task is redriven, rewound (``task rerun``) or replaced. ``retry`` specifies the errors after
+    which the task is tried again; None means any error. Within the limits, the task is always tried again after
+    ``tenacity.TryAgain``. The policy is consulted only for errors. A returned value is the task's result, so
+    ``retry_if_result`` alone never causes a retry.
 
     Raises InvalidArgument if an option has any other value.
     """

@@ -366,6 +366,18 @@ MUTANTS = (
         ("tests/contract/test_steps.py",),
     ),
     Mutant(
+        "the time before a task was redriven counts toward the time limit for its attempts",
+        "outboxq/worker/steps.py",
+        (("restarted_at or claim.first_started_at, ", "claim.first_started_at, "),),
+        ("tests/contract/test_steps.py",),
+    ),
+    Mutant(
+        "only the newest attempt after a redrive counts toward the time limit for attempts",
+        "outboxq/store/tasks/tasks.py",
+        (("sa.func.min(claims.created_at)", "sa.func.max(claims.created_at)"),),
+        ("tests/contract/test_steps.py",),
+    ),
+    Mutant(
         "the time that a task slept before its first attempt is subtracted from the time of its attempts",
         "outboxq/model/running.py",
         (("max(begun, since), min(due, until)", "begun, min(due, until)"),),

@@ -215,6 +215,7 @@ class Store(Answering, Claiming):
     get = reading.get
     history = reading.history
     recent_history = reading.recent_history
+    restarted_at = reading.restarted_at
     get_ready_for_retry = reading.get_ready_for_retry
     next_available_at = due.next_available_at
     look_ahead = due.look_ahead

@@ -127,8 +127,8 @@ def failed(task: Task[..., Any], context: TaskContext, error: BaseException) -> 
         )
         delay = decide(elapsed=elapsed)
         if delay is None and task.retry_policy.has_stop and context.step_runner is not None:
-            # This is not done earlier, because the sleeps may have to be read from the database.
-            delay = decide(elapsed=elapsed - context.step_runner.time_asleep(context))
+            # This is not done earlier, because the task's history and its sleeps are read from the database.
+            delay = decide(elapsed=elapsed - context.step_runner.uncounted_time(context))
         if delay is not None and isinstance(error, WebhookFailed) and error.retry_after is not None:
             delay = max(delay, error.retry_after)
     except ConfigurationError as broken:  # an error in the policy must not hide the task's own error

@@ -102,26 +102,28 @@ class Steps:
         with self._holding_back(context):
             self._sleep(context, name, delay)
 
-    def time_asleep(self, context: TaskContext) -> timedelta:
-        """Return how long the task slept between the start of its first attempt and the current claim. The method never
-        raises an error.
+    def uncounted_time(self, context: TaskContext) -> timedelta:
+        """Return how much of the time between the start of the first attempt and the current claim does not count for a
+        retry policy: the time before the task was last redriven, rewound or replaced, and the sleeps since then. The
+        method never raises an error.
         """
         claim = context.claim
         if claim.started_at <= claim.first_started_at:
             return timedelta(0)
         try:
-            if context.steps is not None:
-                steps = context.steps.stored.values()
-            elif context.was_killed:  # timeouts of other tasks wait for this thread, and its process is about to exit
+            if context.was_killed:  # timeouts of other tasks wait for this thread, and its process is about to exit
                 with patience(_LAST_PATIENCE):
-                    steps = self.rows.of_claim(claim)
+                    restarted_at = self.own.restarted_at(claim.id)
+                    steps = self.rows.of_claim(claim) if context.steps is None else context.steps.stored.values()
             else:
-                steps = self._known(context).stored.values()
+                restarted_at = self._until_answered(context, lambda: self.own.restarted_at(claim.id))
+                steps = (context.steps or self._known(context)).stored.values()
         except Exception as error:  # noqa: BLE001 - the attempt has already failed, and that outcome must be kept
-            text = "%s: its sleeps could not be read, so its retry policy counts them as running time: %s"
+            text = "%s: its history could not be read, so its retry policy counts all time since its first attempt: %s"
             log.warning(text, claim, sentence(error), extra=fields_of(claim, exception=exception_field(error)))
             return timedelta(0)
-        return time_asleep(steps, since=claim.first_started_at, until=claim.started_at)
+        since = max(restarted_at or claim.first_started_at, claim.first_started_at)
+        return since - claim.first_started_at + time_asleep(steps, since=since, until=claim.started_at)
 
     def _run(self, context: TaskContext, name: str, call: Call, *, transactional: bool) -> Any:
         known = self._begin(context, name)

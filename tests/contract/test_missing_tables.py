@@ -161,6 +161,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "schedules.edit": (("nightly",), {"rule": "@daily"}),
     "workers.silence": ((WORKER,), {}),
     "recent_history": ((TASK, 10), {}),
+    "restarted_at": ((TASK,), {}),
     "recover": ((), {}),
     "redrive": ((TASK,), {}),
     "release": ((CLAIM,), {}),

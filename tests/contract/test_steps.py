@@ -549,6 +549,41 @@ def test_time_spent_in_sleeps_does_not_count_for_stop_after_delay(outbox, run, d
     )
 
 
+@pytest.mark.parametrize("done", ["redriven", "rewound", "replaced", "nothing"])
+def test_stop_after_delay_starts_again_after_a_restart(outbox, run, database, done, calls):
+    """The task began eight days ago, and its retries stop after two."""
+    lasting = RetryPolicy(max_attempts=1 if done == "redriven" else 5, wait=3600, stop=stop_after_delay(2 * 86_400))
+
+    @outbox.task(name="work", retry=lasting)
+    def work(ctx: TaskContext) -> None:
+        ctx.step("charge", calls.append, 1)
+        raise OSError("the bank is away")
+
+    enqueue = work.using(outbox, idempotency_key="k", on_conflict="replace").enqueue
+    handle = enqueue()
+    run()
+    database.run(f"UPDATE task_executions SET first_started_at = {days_ago(database, 8)}, max_attempts = 5")
+    match done:
+        case "redriven":
+            outbox.store.redrive(handle.id)
+        case "rewound":
+            outbox.store.steps.rewind(handle.id, "charge")
+        case "replaced":
+            assert enqueue().replaced
+        case _:
+            outbox.store.run_now(handle.id)
+    run()
+    assert outbox.store.get(handle.id).status is (TaskStatus.FAILED if done == "nothing" else TaskStatus.READY)
+    # Each attempt counts from the restart, not from itself.
+    restarted_at = outbox.store.restarted_at(handle.id)
+    assert (restarted_at is None) is (done == "nothing")
+    if done != "nothing":
+        outbox.store.run_now(handle.id)
+        run()
+        assert outbox.store.restarted_at(handle.id) == restarted_at
+        assert restarted_at == outbox.store.attempts(handle.id)[1].started_at
+
+
 def test_sleeps_that_cannot_be_read_do_not_hide_the_error_of_the_attempt(outbox, run, database, monkeypatch, caplog):
     def broken(*_):
         raise RuntimeError("no")
@@ -569,7 +604,8 @@ def test_sleeps_that_cannot_be_read_do_not_hide_the_error_of_the_attempt(outbox,
     run()
     assert outbox.store.get(handle.id).last_error == "OSError: the bank is away"
     assert (
-        "its sleeps could not be read, so its retry policy counts them as running time: RuntimeError: no" in caplog.text
+        "its history could not be read, so its retry policy counts all time since its first attempt: RuntimeError: no"
+        in caplog.text
     )
 
 

@@ -263,6 +263,7 @@ ENDS = {
     "get": lambda store, big, using: store.get(READY, using=using),
     "history": lambda store, big, using: _some(store.history(DONE, using=using)),
     "recent history": lambda store, big, using: _some(store.recent_history(DONE, 2, using=using)),
+    "last restart": lambda store, big, using: store.restarted_at(DONE, using=using),
     "complete a step": lambda store, big, using: _some(
         store.steps.complete(big.held[0], NewStep(name="one", number=1), using=using)
     ),

@@ -75,7 +75,7 @@ class AwayStore:
             raise AssertionError("the store was asked too often")
         raise ConnectionError("the database is away")
 
-    of_claim = ensure_usable = _ask
+    of_claim = restarted_at = ensure_usable = _ask
 
     @staticmethod
     def may_pass(error):
@@ -95,5 +95,5 @@ def test_the_end_of_an_attempt_does_not_wait_for_its_sleeps(began, was_killed, a
     claim = SimpleNamespace(lease_token=2, first_started_at=day(0), started_at=began, **names)
     context = TaskContext.__new__(TaskContext)
     context.claim, context.steps, context.was_lost, context.has_died = claim, None, False, was_killed
-    assert steps.time_asleep(context) == timedelta(0)
+    assert steps.uncounted_time(context) == timedelta(0)
     assert store.asked == asked

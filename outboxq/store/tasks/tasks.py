@@ -90,6 +90,13 @@ def recent_history(store: Transactions, task_id: AnyId, limit: int, *, using: ob
     return [event_of(row) for row in reversed(rows)]
 
 
+def restarted_at(store: Transactions, task_id: UUID, *, using: object = None) -> datetime | None:
+    """Return the start of the first attempt since the task was last redriven, rewound or replaced; None if the history
+    does not contain such an attempt.
+    """
+    return store.run_one(select_restart, task_id=task_id, using=using)[0]["restarted_at"]  # type: ignore[no-any-return]
+
+
 def get_ready_for_retry(store: Transactions, limit: int = 1000, *, using: object = None) -> list[TaskExecution]:
     """Return the Ready tasks that may run now, oldest first. Each task either has never been attempted, or has reached
     its retry time.
@@ -243,6 +250,21 @@ def _parts_of_history() -> list[sa.Select[Any]]:
         mine.where(event.event_type != sql_literal(EventType.CLAIMED), event.lease_token.is_not(None)),
         mine.where(event.lease_token.is_(None)),
     ]
+
+
+def select_restart(_: Grammar) -> sa.Select[Any]:
+    """Select the start of the first attempt since the task was last redriven, rewound or replaced; NULL if there is
+    none.
+    """
+    parts = _parts_of_history()
+    claims, others = parts[0].subquery("claims").c, parts[2].subquery("others").c
+    is_restart = others.event_type.in_([sql_literal(kind) for kind in sorted(_RESTARTS)])
+    last = sa.select(sa.func.max(others.sequence_num)).where(is_restart).scalar_subquery()
+    return sa.select(sa.func.min(claims.created_at).label("restarted_at")).where(claims.sequence_num > last)
+
+
+_RESTARTS = {EventType.REQUEUED, EventType.REWOUND, EventType.REPLACED}
+"""The events after which a task starts again."""
 
 
 def ended_by(_: Grammar) -> sa.Select[Any]:
