@@ -202,12 +202,13 @@ def add_retention(store: Store, age: timedelta, *, reason: str) -> None:
     from ..task.built_in import retention_schedule
 
     outbox = present_outbox() or Outbox()
-    _put(store, CommandAction.SCHEDULE_ADD_RETENTION, retention_schedule(outbox.tasks.get(PRUNE), age), reason)
+    new = retention_schedule(outbox.tasks.get(PRUNE), age)
+    _put(store, CommandAction.SCHEDULE_ADD_RETENTION, new, reason, age_seconds=age)
 
 
-def _put(store: Store, action: CommandAction, new: NewSchedule, reason: str) -> None:
-    """Store the schedule, record the action if anything has changed, and print the schedule."""
-    details = {"task": new.task_name, "rule": new.rule, "tz": new.tz}
+def _put(store: Store, action: CommandAction, new: NewSchedule, reason: str, **details: Any) -> None:
+    """Store the schedule, record the action with these details if anything has changed, and print the schedule."""
+    details = {"task": new.task_name, "rule": new.rule, "tz": new.tz, **details}
 
     def change(transaction: Transaction) -> tuple[Schedule, int]:
         seen = Seen()

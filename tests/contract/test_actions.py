@@ -435,6 +435,7 @@ def test_a_stored_schedule_and_a_backfill_are_recorded(database, monkeypatch):
     assert [one.reason for one in (add, backfill, retention)] == ["a new report", "an outage", "the law"]
     assert (backfill.action, backfill.target, backfill.changed) == ("schedule backfill", "nightly", 3)
     assert (add.action, add.target, add.details["rule"]) == ("schedule add", "nightly", "every 3600")
+    assert retention.details["age_seconds"] == 90 * 86_400
 
 
 def test_a_prune_is_recorded_with_its_task_count(database, monkeypatch):
