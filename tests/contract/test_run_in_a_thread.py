@@ -6,7 +6,7 @@ import logging
 import signal
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +36,17 @@ def exits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def in_a_thread(call: Callable[[], Any]) -> Any:
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(call).result(60)
+    """Return the result of a call in a daemon thread. An executor's thread would keep the process from ending."""
+    future: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - raised by `result`
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future.result(60)
 
 
 def test_run_is_refused_with_advice_and_writes_nothing(outbox: Outbox, database: Database) -> None:

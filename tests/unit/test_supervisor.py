@@ -16,7 +16,7 @@ import pytest
 from outboxq.cli.console import EXIT_KILLED
 from outboxq.cli.serving import supervisor
 from outboxq.cli.serving.supervisor import LONGEST_PAUSE, SHORTEST_PAUSE, Supervisor, pause_after
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
@@ -45,11 +45,12 @@ def supervise(monkeypatch):
         command = ["sh", "-c", f"trap 'exit 0' TERM\n{traps}\ntouch begun-$$\n{script}"]
         one = Supervisor(lambda lifeline: [*command, "sh", str(lifeline)], processes=processes, **options)
         running.append(one)
-        failures = []
+        failures, is_over = [], threading.Event()
 
         def beside():
             try:
                 meanwhile(one)
+                assert is_over.wait(PATIENCE), "the supervisor has not ended"
             except Exception as error:  # noqa: BLE001 - raised again below
                 failures.append(error)
                 one._events.put(partial(one._forward, signal.SIGKILL, at_once=True))
@@ -57,6 +58,7 @@ def supervise(monkeypatch):
         thread = threading.Thread(target=beside)
         thread.start()
         code = one.run()
+        is_over.set()
         thread.join()
         if failures:
             raise failures[0]
