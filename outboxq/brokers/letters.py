@@ -115,7 +115,7 @@ def check_destination(to: Any, name: str, owner: str) -> None:
         return
     if not isinstance(to, str) or not to or set(re.findall(r"\{[^}]*\}?", to)) - {"{topic}"}:
         raise ConfigurationError(
-            f"{name} of {owner} must be a name, in which {{topic}} stands for the topic, or a function that takes the event, not {to!r}"
+            f"{name} of {owner} must be a name, which may contain {{topic}} in place of the topic, or a function that takes the event, not {to!r}"
         )
 
 

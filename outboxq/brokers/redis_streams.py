@@ -347,7 +347,7 @@ class _Consumer:
 
 
 def _flat(entries: Any) -> Any:
-    """Return the entries. With RESP3, redis-py puts them in an additional list."""
+    """Return the entries. With RESP3, redis-py wraps them in another list."""
     return entries[0] if entries and isinstance(entries[0], list) else entries
 
 

@@ -101,7 +101,7 @@ def status(store: Store, watch: float | None, by: Literal["queue", "task"], wind
     --json. With --json and --watch, each refresh prints one line. On a terminal, --watch lists problems first, and also
     shows graphs and workers. A narrow terminal shows fewer columns.
 
-    The relays to brokers and the receivers are listed after the queues. With --json, the object has the keys `queues`,
+    The receivers, and the relays to brokers, are listed after the queues. With --json, the object has the keys `queues`,
     `relays` and `receivers`.
     """
     look = partial(store.stats, window=window, by=by)

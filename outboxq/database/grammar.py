@@ -255,7 +255,8 @@ class Grammar(Protocol):
 
 
 Builder = Callable[[Grammar], Statement] | Callable[[Grammar], Transition]
-"""A function that builds one statement. The statement is compiled once for each dialect, and cached by this function.
+"""A function that builds one statement. The statement is compiled once for each dialect, and cached with this function
+as the key.
 """
 
 

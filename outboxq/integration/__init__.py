@@ -80,15 +80,15 @@ class Integration:
         return nullcontext()
 
     def around_handler(self, context: TaskContext) -> AbstractContextManager[None]:  # noqa: ARG002 - used by methods that override this one
-        """Return a context manager around a handler and its transaction, in the handler's thread.
+        """Return a context manager that wraps a handler and its transaction. The handler's thread enters and leaves it.
 
         An exception that is raised on entry makes the attempt fail.
         """
         return nullcontext()
 
     def around_pages(self, app: object) -> AbstractContextManager[None]:  # noqa: ARG002 - as above
-        """Return a context manager around the dashboard's handling of a request, in the request's thread. `app` is the
-        framework application that the dashboard belongs to.
+        """Return a context manager that wraps the dashboard's handling of a request, in the request's thread. `app` is
+        the framework application that the dashboard belongs to.
 
         Raises ConfigurationError if this integration has no such application.
         """

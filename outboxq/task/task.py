@@ -259,7 +259,7 @@ class ContextTask(Task[P, R]):
             except TypeError as misfit:
                 own = self.__name__
                 raise InvalidCall(
-                    f"{self.name}: {misfit}; a direct call must pass a context first; in a test, write harness.run({own}, …)"
+                    f"{self.name}: {misfit}; a direct call must pass a context as the first argument; in a test, write harness.run({own}, …)"
                 ) from None
         return self.function(ctx, *args, **kwargs)
 

@@ -131,7 +131,8 @@ def recover(
     Every worker calls this function. The function skips rows that another session has locked, and tasks that would end
     while their batch's row is locked. It reads only leases, never the registry of workers. With `leases`, the call
     recovers only these leases, and skips any that has changed since it was read. If the transaction cannot begin within
-    `patience`, the call recovers nothing, because other sessions also had to wait, and their heartbeats come first.
+    `patience`, the call recovers nothing, because other sessions have had to wait too, and their heartbeats are more
+    urgent.
     """
     positive(limit)
     if max_recoveries < 0:

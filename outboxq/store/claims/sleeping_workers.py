@@ -10,11 +10,11 @@ notifications would cost two thirds of the commits per second. So the trigger no
    no task is due.
 
 Then it may sleep until a notification, until the next task is due, or until its row expires. No notification is lost.
-If a producer's trigger did not see the row, the trigger read the table before the row was committed, and the producer's
-insert had given the transaction an id before that. So the id is below the horizon, even in savepoints and prepared
-transactions. While that transaction runs, the worker keeps checking. Once the transaction has ended, the snapshot of
-step 3 shows its tasks. A producer that reads the table later sees the row, and notifies. (The id must be drawn: the
-latest completed id plus one, `pg_snapshot_xmax`, may belong to a producer's transaction that is still open.)
+If a producer's trigger did not see the row, the trigger must have read the table before the row was committed, and the
+producer's insert must have given the transaction an id even earlier. So the id is below the horizon, even in savepoints
+and prepared transactions. While that transaction runs, the worker keeps checking. Once the transaction has ended, the
+snapshot of step 3 shows its tasks. A producer that reads the table later sees the row, and notifies. (The id must be
+drawn: the latest completed id plus one, `pg_snapshot_xmax`, may belong to a producer's transaction that is still open.)
 
 If there are many dead entries, a check may read only the entries after the worker's floors (`floors.py`). Such a check
 proves nothing about the other entries, so the worker sleeps only until its next check from the front, which is at most

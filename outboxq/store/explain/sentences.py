@@ -33,8 +33,8 @@ from .reasons import (
 )
 
 _OVERDUE = 0.6
-"""The fraction of a lease's length within which a live worker extends the lease. A worker extends a lease when a third
-of its length has passed, and no later than halfway through it.
+"""The fraction of a lease's length within which a live worker extends the lease. A worker extends a lease after a third
+of this length or, at the latest, after half of it.
 """
 _NAMED = 3
 """The maximum number of workers that a sentence names."""

@@ -269,7 +269,7 @@ class PostgresDistributor(DistributorSettings):
     def _spread_out(self) -> None:
         """After needless notifications, let other workers search first, since one task wakes all idle workers.
 
-        If no notification asked for a search behind blocked keys, that search does not count as a needless
+        If no notification asked for a search past blocked keys, that search does not count as a needless
         notification.
         """
         now = time.monotonic()

@@ -104,9 +104,9 @@ class SqliteDistributor(DistributorSettings):
                 return
 
     def _rest(self, end: float, next_due: float) -> None:
-        """Wait until another search behind blocked keys is worth its cost, or a new task can be claimed.
+        """Wait until another search past blocked keys is worth its cost, or a new task can be claimed.
 
-        Blocked keys hide whether other tasks can be claimed, and a search behind all of them takes a long time. Without
+        Blocked keys hide whether other tasks can be claimed, and a search past all of them takes a long time. Without
         pauses, these searches would use a whole core, and the claims that follow them would delay other writers. A
         search for new tasks takes only a short time.
         """
