@@ -39,10 +39,10 @@ class RetryPolicy:
     forever. ``wait`` is a number of seconds, a ``timedelta``, a tenacity ``wait_*`` object, or a callable that returns
     a number of seconds or a ``timedelta``. ``stop`` applies in addition to ``max_attempts``; ``stop_after_delay``
     counts from the start of the first attempt, but leaves out the time that the task spends in ``ctx.sleep``. The count
-    starts again when the task is redriven, rewound (``task rerun``) or replaced. ``retry`` specifies the errors after
-    which the task is tried again; None means any error. Within the limits, the task is always tried again after
-    ``tenacity.TryAgain``. The policy is consulted only for errors. A returned value is the task's result, so
-    ``retry_if_result`` alone never causes a retry.
+    starts again with the next attempt when a person redrives or reruns the task, or when another enqueue replaces it.
+    ``retry`` specifies the errors after which the task is tried again; None means any error. Within the limits, the
+    task is always tried again after ``tenacity.TryAgain``. The policy is consulted only for errors. A returned value is
+    the task's result, so ``retry_if_result`` alone never causes a retry.
 
     Raises InvalidArgument if an option has any other value.
     """
@@ -122,7 +122,7 @@ class RetryPolicy:
 
         ``attempt`` is the number of the attempt that just failed, counted from 1. ``max_attempts`` is the limit stored
         in the row; unless it is None, it replaces the policy's limit. ``elapsed`` is the time since the first attempt
-        started, whichever process ran it, without the time spent in ``ctx.sleep``. ``asked`` is the wait that the
+        started, whichever process ran it, without the time that does not count. ``asked`` is the wait that the
         handler has asked for, which replaces ``wait`` and ``retry``, but not the limits. Raises ConfigurationError if
         one of the policy's objects raises an exception, or if the wait is not a finite number or timedelta.
         """

@@ -203,7 +203,7 @@ def add_retention(store: Store, age: timedelta, *, reason: str) -> None:
 
     outbox = present_outbox() or Outbox()
     new = retention_schedule(outbox.tasks.get(PRUNE), age)
-    _put(store, CommandAction.SCHEDULE_ADD_RETENTION, new, reason, age_seconds=age)
+    _put(store, CommandAction.SCHEDULE_ADD_RETENTION, new, reason, age_seconds=age.total_seconds())
 
 
 def _put(store: Store, action: CommandAction, new: NewSchedule, reason: str, **details: Any) -> None:

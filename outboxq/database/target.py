@@ -156,7 +156,7 @@ class SqlalchemyTarget(Target):
     """
 
     _known: tuple[Any, MutableMapping[Any, Any]] | None = None
-    """The result of `_known_driver` if it cannot change; otherwise None."""
+    """The result of `_known_driver` as long as an `OwnTarget` has no Connection; otherwise None."""
 
     def __init__(self, connection: Connection, schema: str | None, dialect: Dialect | None = None) -> None:
         """If `dialect` is None or belongs to another database, the dialect is determined from the connection."""

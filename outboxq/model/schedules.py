@@ -149,7 +149,8 @@ def is_older(version: str, other: str) -> bool:
     return bool(version and other) and _version_key(version) < _version_key(other)
 
 
-_FINAL_ZEROS = re.compile(r"(\.0+)+(?![.\d])")
+_FINAL_ZEROS = re.compile(r"(\.0+)+(?=$|[-_.+]?[a-z])")
+"""Zeros at the end of a release, but not before the number of a build or a post-release, as in "1.2.0-5"."""
 
 
 def _version_key(version: str) -> list[tuple[int, int, str]]:

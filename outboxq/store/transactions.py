@@ -409,7 +409,7 @@ class Transactions:
 
     def scope(self, target: Target, queues: Collection[str] | None, topics: Iterable[str] | None) -> dict[str, Any]:
         """Return the parameters that restrict a statement to these queues and topics, and that make it read all dead
-        entries.
+        entries. The caller has checked the names with `queue_names`.
         """
         packed = target.dialect.pack("topics", {"topic": sa.Text()}, [(one,) for one in topics or ()])
         packed |= target.dialect.pack("floors", FLOORS, ())

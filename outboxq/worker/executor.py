@@ -126,8 +126,9 @@ def failed(task: Task[..., Any], context: TaskContext, error: BaseException) -> 
             asked=asked,
         )
         delay = decide(elapsed=elapsed)
-        if delay is None and task.retry_policy.has_stop and context.step_runner is not None:
-            # This is not done earlier, because the task's history and its sleeps are read from the database.
+        is_too_late = delay is None and task.retry_policy.has_stop and decide(elapsed=timedelta(0)) is not None
+        if is_too_late and context.step_runner is not None:
+            # Asked last, because the task's history and its sleeps are read from the database.
             delay = decide(elapsed=elapsed - context.step_runner.uncounted_time(context))
         if delay is not None and isinstance(error, WebhookFailed) and error.retry_after is not None:
             delay = max(delay, error.retry_after)

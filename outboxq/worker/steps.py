@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from ..context import Asleep, TaskContext, UnitOfWork
@@ -104,12 +104,14 @@ class Steps:
 
     def uncounted_time(self, context: TaskContext) -> timedelta:
         """Return how much of the time between the start of the first attempt and the current claim does not count for a
-        retry policy: the time before the task was last redriven, rewound or replaced, and the sleeps since then. The
-        method never raises an error.
+        retry policy: the time before the first attempt since the task's last restart (`Store.restarted_at`), and the
+        sleeps since then. The method never raises an error.
         """
         claim = context.claim
         if claim.started_at <= claim.first_started_at:
             return timedelta(0)
+        restarted_at: datetime | None = None
+        steps: Iterable[Step] = ()
         try:
             if context.was_killed:  # timeouts of other tasks wait for this thread, and its process is about to exit
                 with patience(_LAST_PATIENCE):
@@ -119,9 +121,8 @@ class Steps:
                 restarted_at = self._until_answered(context, lambda: self.own.restarted_at(claim.id))
                 steps = (context.steps or self._known(context)).stored.values()
         except Exception as error:  # noqa: BLE001 - the attempt has already failed, and that outcome must be kept
-            text = "%s: its history could not be read, so its retry policy counts all time since its first attempt: %s"
+            text = "%s: its history could not be read, so its retry policy may count too much time: %s"
             log.warning(text, claim, sentence(error), extra=fields_of(claim, exception=exception_field(error)))
-            return timedelta(0)
         since = max(restarted_at or claim.first_started_at, claim.first_started_at)
         return since - claim.first_started_at + time_asleep(steps, since=since, until=claim.started_at)
 

@@ -534,7 +534,7 @@ def test_a_schedule_removed_from_the_code_is_paused_until_declared_again(databas
 
 
 def test_versions_are_compared_by_their_numbers():
-    ordered = ["1.2rc1", "1.2", "1.2.0.1", "1.2.1", "1.10"]
+    ordered = ["1.2rc1", "1.2", "1.2.0-5-gabc123", "1.2.0+20260101", "1.2.1", "1.10"]
     for place, one in enumerate(ordered):
         assert [is_older(one, other) for other in ordered] == [False] * (place + 1) + [True] * (
             len(ordered) - place - 1

@@ -57,9 +57,11 @@ def supervise(monkeypatch):
 
         thread = threading.Thread(target=beside)
         thread.start()
-        code = one.run()
-        is_over.set()
-        thread.join()
+        try:
+            code = one.run()
+        finally:
+            is_over.set()
+            thread.join()
         if failures:
             raise failures[0]
         return code

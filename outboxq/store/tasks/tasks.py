@@ -90,11 +90,12 @@ def recent_history(store: Transactions, task_id: AnyId, limit: int, *, using: ob
     return [event_of(row) for row in reversed(rows)]
 
 
-def restarted_at(store: Transactions, task_id: UUID, *, using: object = None) -> datetime | None:
-    """Return the start of the first attempt since the task was last redriven, rewound or replaced; None if the history
-    does not contain such an attempt.
+def restarted_at(store: Transactions, task_id: AnyId, *, using: object = None) -> datetime | None:
+    """Return the start of the first attempt since a person last redrove, rewound or replaced the task, or scheduled its
+    retry; None if the history does not contain such an attempt.
     """
-    return store.run_one(select_restart, task_id=task_id, using=using)[0]["restarted_at"]  # type: ignore[no-any-return]
+    rows = store.run_one(select_restart, task_id=identifier(task_id), using=using)
+    return rows[0]["restarted_at"] if rows else None
 
 
 def get_ready_for_retry(store: Transactions, limit: int = 1000, *, using: object = None) -> list[TaskExecution]:
@@ -253,18 +254,19 @@ def _parts_of_history() -> list[sa.Select[Any]]:
 
 
 def select_restart(_: Grammar) -> sa.Select[Any]:
-    """Select the start of the first attempt since the task was last redriven, rewound or replaced; NULL if there is
-    none.
+    """Select the start of the first attempt since the last event in `_RESTARTS`. The attempts are read in the order of
+    their lease tokens, until one is found.
     """
     parts = _parts_of_history()
     claims, others = parts[0].subquery("claims").c, parts[2].subquery("others").c
     is_restart = others.event_type.in_([sql_literal(kind) for kind in sorted(_RESTARTS)])
     last = sa.select(sa.func.max(others.sequence_num)).where(is_restart).scalar_subquery()
-    return sa.select(sa.func.min(claims.created_at).label("restarted_at")).where(claims.sequence_num > last)
+    later = sa.select(claims.created_at.label("restarted_at")).where(claims.sequence_num > last)
+    return later.order_by(claims.lease_token).limit(sa.literal_column("1"))
 
 
-_RESTARTS = {EventType.REQUEUED, EventType.REWOUND, EventType.REPLACED}
-"""The events after which a task starts again."""
+_RESTARTS = {EventType.REQUEUED, EventType.RETRY_SCHEDULED, EventType.REWOUND, EventType.REPLACED}
+"""The events without a claim that restart the time limit of a retry policy."""
 
 
 def ended_by(_: Grammar) -> sa.Select[Any]:

@@ -194,7 +194,7 @@ class IsolatedRunner:
     """
     children: Children
     steps: StepRunner
-    """Knows how long a task slept before its child died."""
+    """Knows how much of a task's time before its child died does not count for a retry policy."""
     outcomes: Outcomes
     ends: EndLog
     grace: timedelta

@@ -1,4 +1,4 @@
-SELECT min(claims.created_at) AS restarted_at
+SELECT claims.created_at AS restarted_at
 FROM (
     SELECT
         execution_events.sequence_num AS sequence_num,
@@ -29,5 +29,7 @@ WHERE claims.sequence_num > (
         FROM execution_events
         WHERE execution_events.task_execution_id = %(task_id)s::UUID AND execution_events.lease_token IS NULL
     ) AS others
-    WHERE others.event_type IN ('task_replaced', 'task_requeued', 'task_rewound')
+    WHERE others.event_type IN ('task_replaced', 'task_requeued', 'task_retry_scheduled', 'task_rewound')
 )
+ORDER BY claims.lease_token
+LIMIT 1
