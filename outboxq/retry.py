@@ -122,9 +122,10 @@ class RetryPolicy:
 
         ``attempt`` is the number of the attempt that just failed, counted from 1. ``max_attempts`` is the limit stored
         in the row; unless it is None, it replaces the policy's limit. ``elapsed`` is the time since the first attempt
-        started, whichever process ran it, without the time that does not count. ``asked`` is the wait that the
-        handler has asked for, which replaces ``wait`` and ``retry``, but not the limits. Raises ConfigurationError if
-        one of the policy's objects raises an exception, or if the wait is not a finite number or timedelta.
+        started, whichever process ran it, without the time in ``ctx.sleep`` and before a redrive. ``asked`` is the wait
+        that the handler has asked for, which replaces ``wait`` and ``retry``, but not the limits. Raises
+        ConfigurationError if one of the policy's objects raises an exception, or if the wait is not a finite number or
+        timedelta.
         """
         bound = self.max_attempts if max_attempts is None else max_attempts
         if bound is not None and attempt >= bound:
