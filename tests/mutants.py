@@ -296,6 +296,12 @@ MUTANTS = (
         ("tests/unit/test_brokers.py",),
     ),
     Mutant(
+        "a NATS receiver requests more messages than its consumer permits",
+        "outboxq/brokers/nats_jetstream.py",
+        (("min(limit, self._most or limit)", "limit"),),
+        ("tests/unit/test_brokers.py",),
+    ),
+    Mutant(
         "an event becomes a dead letter although Kafka refused it because of another event in its batch",
         "outboxq/brokers/kafka.py",
         (("            self._one_by_one = True\n", "            return\n"),),

@@ -337,6 +337,8 @@ class _Consumer:
         deadline = time.monotonic() + _CONNECT_TIMEOUT
         self._stream, self._durable = stream, durable
         self._check_at = time.monotonic() + _CHECK_EVERY
+        self._most: int | None = None
+        """The consumer's `max_ack_pending`. A request for more messages would wait for the rest until its deadline."""
         self._link = _Link(place, deadline)
         try:
             self._subscription = self._link.do(self._subscribe(), deadline)
@@ -351,9 +353,12 @@ class _Consumer:
         context, stream, durable = self._link.stream, self._stream, self._durable
         _renaming_status(self._link.client)
         try:
-            await context.consumer_info(stream, durable)
+            found = await context.consumer_info(stream, durable)
         except NotFoundError:
-            await context.add_consumer(stream, ConsumerConfig(durable_name=durable, ack_policy=AckPolicy.EXPLICIT))
+            new = ConsumerConfig(durable_name=durable, ack_policy=AckPolicy.EXPLICIT)
+            found = await context.add_consumer(stream, new)
+        most = found.config.max_ack_pending
+        self._most = most if most and most > 0 else None
         return await context.pull_subscribe_bind(consumer=durable, stream=stream)
 
     def receive(self, limit: int, deadline: float) -> Sequence[Message]:
@@ -363,7 +368,8 @@ class _Consumer:
 
     async def _fetch(self, limit: int, deadline: float) -> list[Message]:
         try:
-            found = await self._subscription.fetch(limit, timeout=max(0.01, deadline - time.monotonic()))
+            most = min(limit, self._most or limit)
+            found = await self._subscription.fetch(most, timeout=max(0.01, deadline - time.monotonic()))
         except TimeoutError:  # raised by the library, or by asyncio if the deadline passes in a later step
             await self._ensure_it_exists()
             return []

@@ -87,6 +87,9 @@ class Bench(ABC):
     def deliver_again_soon(self) -> None:  # noqa: B027 - most brokers do not wait
         """Make the broker wait only `SHORT` before it redelivers a message."""
 
+    def keep_order(self) -> None:  # noqa: B027 - most brokers keep the order
+        """Make the broker redeliver a message before it delivers later ones."""
+
     def pickle_source(self, path: Path) -> None:
         """Write a file from which another process can create the same source."""
         write_place(path, self.source())
@@ -275,12 +278,16 @@ class NatsBench(Bench):
     missing = "a-subject-without-a-stream"
 
     def prepare(self) -> None:
-        async def make(context: Any) -> None:
-            await context.add_stream(name=self.place, subjects=[self.place])
-            wait = self.again_after.total_seconds()
-            await context.add_consumer(self.place, ConsumerConfig(durable_name="billing", ack_wait=wait))
+        self._run(lambda context: context.add_stream(name=self.place, subjects=[self.place]))
+        self._configure()
 
-        self._run(make)
+    def keep_order(self) -> None:
+        self._configure(max_ack_pending=1)
+
+    def _configure(self, **options: Any) -> None:
+        wait = self.again_after.total_seconds()
+        config = ConsumerConfig(durable_name="billing", ack_wait=wait, **options)
+        self._run(lambda context: context.add_consumer(self.place, config))
 
     def limit(self, **limits: Any) -> None:
         """Give the stream these limits."""

@@ -47,6 +47,7 @@ def test_each_committed_event_takes_effect_once_and_in_order(size, broker, serve
     bench.again_after = timedelta(seconds=30)
     campaign = Campaign(plan, bench, database, theirs, tmp_path)
     bench.prepare()
+    bench.keep_order()
     try:
         campaign.run()
         print(campaign.figures())

@@ -6,6 +6,7 @@ import json
 import signal
 import threading
 import time
+from contextlib import closing
 from subprocess import PIPE, STDOUT
 
 import pytest
@@ -106,6 +107,36 @@ def test_acknowledged_messages_are_not_delivered_again(bench, connections):
     found = []
     until(lambda: found.extend(numbers(second.receive(10, time.monotonic() + 1))) or left <= set(found))
     assert set(found) == left
+
+
+def test_a_message_that_was_lost_with_its_connection_arrives_before_later_ones(bench):
+    bench.deliver_again_soon()
+    bench.keep_order()
+    source = bench.source()
+    publish(bench, [bench.event("0", partition_key="ada")])
+    with closing(source.connect()) as connection:
+        assert numbers(receive(connection, 1)) == [0]
+    publish(bench, [bench.event(str(number), partition_key="ada") for number in range(1, 5)])
+    found = []
+    with closing(source.connect()) as connection:
+        while len(found) < 5:
+            messages = receive(connection, 1)
+            connection.acknowledge(messages)
+            found += numbers(messages)
+    assert found == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("bench", ["nats"], indirect=True)
+def test_messages_arrive_immediately_if_the_consumer_permits_fewer_than_are_requested(bench, connections):
+    bench.keep_order()
+    publish(bench, [bench.event(str(number)) for number in range(3)])
+    connection, start, found = connections(), time.monotonic(), []
+    for _ in range(3):
+        messages = connection.receive(10, time.monotonic() + PATIENCE)
+        connection.acknowledge(messages)
+        found += numbers(messages)
+    assert found == [0, 1, 2]
+    assert time.monotonic() < start + PATIENCE / 2
 
 
 def test_messages_whose_acknowledgement_fails_are_delivered_again_but_enqueued_once(bench, tmp_path):

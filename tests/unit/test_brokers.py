@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from nats.errors import MaxPayloadError
+from nats.js.api import ConsumerConfig
 from nats.js.errors import NotFoundError
 from redis.connection import Connection
 
@@ -493,7 +494,7 @@ def test_a_timeout_in_any_step_of_a_request_to_nats_is_not_an_error() -> None:
             raise TimeoutError
 
     consumer = nats_jetstream._Consumer.__new__(nats_jetstream._Consumer)
-    consumer._subscription, consumer._check_at = Subscription(), soon()
+    consumer._subscription, consumer._check_at, consumer._most = Subscription(), soon(), None
     assert asyncio.run(consumer._fetch(10, 0.0)) == []
 
 
@@ -502,12 +503,14 @@ class EmptyNats(Nats):
 
     consumers: ClassVar[set[tuple[str, str]]] = set()
 
-    async def consumer_info(self, stream: str, durable: str) -> None:
+    async def consumer_info(self, stream: str, durable: str) -> SimpleNamespace:
         if (stream, durable) not in self.consumers:
             raise NotFoundError
+        return SimpleNamespace(config=ConsumerConfig())
 
-    async def add_consumer(self, stream: str, config: Any) -> None:
+    async def add_consumer(self, stream: str, config: Any) -> SimpleNamespace:
         self.consumers.add((stream, config.durable_name))
+        return SimpleNamespace(config=config)
 
     async def pull_subscribe_bind(self, **_: str) -> EmptyNats:
         return self
@@ -533,6 +536,27 @@ def test_a_deleted_nats_consumer_is_created_again(fake_nats: list[Nats], monkeyp
     assert again.receive(10, time.monotonic()) == []
     assert EmptyNats.consumers == {("s", "d")}
     again.close()
+
+
+@pytest.mark.parametrize(("permitted", "requested"), [(None, 10), (-1, 10), (5, 5), (1000, 10)])
+def test_a_nats_receiver_requests_at_most_as_many_messages_as_its_consumer_permits(
+    fake_nats: list[Nats], monkeypatch: pytest.MonkeyPatch, permitted: int | None, requested: int
+) -> None:
+    sizes = []
+
+    class Limited(EmptyNats):
+        async def consumer_info(self, *_: str) -> SimpleNamespace:
+            return SimpleNamespace(config=ConsumerConfig(max_ack_pending=permitted))
+
+        async def fetch(self, batch: int, **_: Any) -> list[Any]:
+            sizes.append(batch)
+            raise TimeoutError
+
+    monkeypatch.setattr("nats.aio.client.Client", Limited)
+    connection = NatsJetStream(servers="nats://h", stream="s", durable="d").connect()
+    assert connection.receive(10, time.monotonic()) == []
+    connection.close()
+    assert sizes == [requested]
 
 
 # A stream or topic that was deleted and created again is numbered from the beginning.
