@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from io import StringIO
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import tenacity
@@ -29,7 +28,7 @@ from .database.dialects import Begin, Dialect, check_schema_name, dialect_for, t
 from .database.dialects.partitioning import PARTITION_NAME, Partitioning
 from .database.drivers import is_psycopg, refuse_async
 from .database.engine import is_autocommit, make_engine, parse_url
-from .database.revisions import UPGRADE, ensure_fit, ensure_ours, is_newer, left_alone
+from .database.revisions import UPGRADE, ensure_fit, ensure_ours, is_newer, left_alone, script_location
 from .database.tables import VERSION_TABLE, metadata, version_table
 from .database.target import SqlalchemyTarget
 from .errors import InvalidArgument, InvalidTarget, SchemaOutOfDate, TablesLocked, UnsupportedDatabase
@@ -316,12 +315,6 @@ def not_ours(name: str | None, type_: str, _parents: object = None) -> bool:
     Migrate(app, db, include_name=outboxq.migrations.not_ours)
     """
     return type_ != "table" or not (name in _NAMES or (name and PARTITION_NAME.fullmatch(name)))
-
-
-def script_location() -> Path:
-    """Return the folder that contains the scripts: beside this module in a wheel, at the top level in a checkout."""
-    packaged = Path(__file__).parent / "_migrations" / "alembic"
-    return packaged if packaged.is_dir() else Path(__file__).parent.parent / "alembic"
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import context, op
 
-from outboxq.database.revisions import FINGERPRINT
+from outboxq.database.revisions import fingerprint
 
 revision = "0001"
 down_revision = None
@@ -283,7 +283,7 @@ def _version_columns() -> None:
     """Record the oldest code that the schema admits, and the fingerprint of this revision. Alembic then adds the revision."""
     table = context.get_context().version_table
     op.add_column(table, sa.Column("oldest_code", sa.String(32), server_default=revision, nullable=False))
-    op.add_column(table, sa.Column("fingerprint", sa.String(32), server_default=FINGERPRINT, nullable=False))
+    op.add_column(table, sa.Column("fingerprint", sa.String(32), server_default=fingerprint(), nullable=False))
 
 
 def _task_executions() -> None:

@@ -9,6 +9,9 @@ know.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
 
 from ..errors import SchemaOutOfDate
 
@@ -20,15 +23,24 @@ OLDEST_SCHEMA = "0001"
 the release that introduced that schema.
 """
 
-FINGERPRINT = "ee142e973861"
-"""The digest of revision 0001's text. It is stored in the database, so that tables created from an unreleased version
-of that text are recognized.
-
-Until the first release, that revision is changed in place, and `tests/unit/test_revisions.py` reports the new digest.
-"""
-
 UPGRADE = "run: outboxq upgrade, with your application (module:outbox) or --url"
 """The remedy for missing or old tables if it is not known how this process was started."""
+
+
+def script_location() -> Path:
+    """Return the folder that contains the scripts: inside the package in a wheel, at the top level in a checkout."""
+    package = Path(__file__).parents[1]
+    packaged = package / "_migrations" / "alembic"
+    return packaged if packaged.is_dir() else package.parent / "alembic"
+
+
+@cache
+def fingerprint() -> str:
+    """Return the digest of revision 0001's text. It is stored in the database, so that tables created from an unreleased
+    version of that text are recognized. Until the first release, that revision is changed in place.
+    """
+    script = script_location() / "versions" / "0001_tables.py"
+    return sha256(script.read_text(encoding="utf-8").encode()).hexdigest()[:12]
 
 
 def is_newer(schema: str | None) -> bool:
@@ -38,13 +50,13 @@ def is_newer(schema: str | None) -> bool:
     return schema is not None and schema > REVISION
 
 
-def ensure_released(fingerprint: str | None, place: Callable[[], str]) -> None:
+def ensure_released(stored: str | None, place: Callable[[], str]) -> None:
     """Raise SchemaOutOfDate if the tables were created by a different version of revision 0001, from which no migration
     can continue.
 
-    `fingerprint` is the fingerprint in the tables; None if the tables do not have one.
+    `stored` is the fingerprint in the tables; None if the tables do not have one.
     """
-    if fingerprint != FINGERPRINT:
+    if stored != fingerprint():
         raise SchemaOutOfDate(
             f"{place()} has outboxq tables from an unreleased version, which cannot be upgraded; delete them or use an "
             "empty database, then run outboxq upgrade"

@@ -26,7 +26,7 @@ from sqlalchemy.orm import Session
 
 from outboxq import migrations
 from outboxq.database.engine import configure_sqlite, make_engine
-from outboxq.database.revisions import FINGERPRINT, OLDEST_SCHEMA, REVISION, UPGRADE
+from outboxq.database.revisions import OLDEST_SCHEMA, REVISION, UPGRADE, fingerprint
 from outboxq.database.tables import metadata
 from outboxq.errors import ConfigurationError, InvalidTarget, SchemaOutOfDate
 from outboxq.model import NewTask
@@ -846,7 +846,7 @@ def test_a_schema_records_the_oldest_release_it_supports(empty):
             found = connection.exec_driver_sql(
                 "SELECT version_num, oldest_code, fingerprint FROM outboxq_alembic_version"
             ).all()
-        assert [tuple(row) for row in found] == [(REVISION, "0001", FINGERPRINT)]
+        assert [tuple(row) for row in found] == [(REVISION, "0001", fingerprint())]
         migrations.downgrade(empty.url, "base")
 
 

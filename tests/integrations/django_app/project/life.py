@@ -27,7 +27,7 @@ from outboxq.contrib.django.models import (  # noqa: E402
 )
 from outboxq.contrib.django.operations import _DRIVERS, bring_to  # noqa: E402
 from outboxq.database.dialects import dialect_for  # noqa: E402
-from outboxq.database.revisions import FINGERPRINT, REVISION  # noqa: E402
+from outboxq.database.revisions import REVISION, fingerprint  # noqa: E402
 from outboxq.database.tables import VERSION_TABLE, metadata  # noqa: E402
 
 
@@ -129,16 +129,16 @@ refuses("exit code 4", "outboxq", "worker", "--burst")
 
 
 # tables of an unreleased version
-def pretend_text(fingerprint):
+def pretend_text(digest):
     with connection.cursor() as cursor:
-        cursor.execute(f"UPDATE {VERSION_TABLE} SET version_num = '{REVISION}', fingerprint = '{fingerprint}'")
+        cursor.execute(f"UPDATE {VERSION_TABLE} SET version_num = '{REVISION}', fingerprint = '{digest}'")
 
 
 pretend_text("another")
 assert said("--database", "default") == ["outboxq.W002", "outboxq.W003"]
 refuses("exit code 4", "outboxq", "worker", "--burst")
 refuses("unreleased version", "migrate", "outboxq", "zero")
-pretend_text(FINGERPRINT)
+pretend_text(fingerprint())
 
 
 # a later release's tables
