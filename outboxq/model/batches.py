@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from .options import OPTION_COLUMNS, TaskOptions, in_column
+from .options import OPTION_COLUMNS, TaskOptions
 from .records import NewTask, TaskStatus, stored_key
 from .uuid7 import FAMILY, family
 
@@ -258,8 +258,8 @@ def _link(task: NewTask) -> dict[str, Any]:
         "task_name": task.task_name,
         "args": task.args,
         "headers": task.headers,
-        "delay_seconds": in_column(task.delay),
-        "expires_seconds": in_column(task.expires_in),
+        "delay_seconds": task.delay.total_seconds(),
+        "expires_seconds": None if task.expires_in is None else task.expires_in.total_seconds(),
         "partition_key": stored_key(task.partition_key, task.concurrency_key),
         **task.stored,
     }

@@ -124,12 +124,13 @@ def written_options(given: Mapping[str, Any]) -> TaskOptions:
     return TaskOptions(**read)
 
 
-def check_options(options: TaskOptions, name: str) -> None:
-    """Raise InvalidArgument if an option is out of range. In error messages, `name` stands for the owner of the
-    options.
+def check_options(options: TaskOptions, name: str, **names: object) -> None:
+    """Raise InvalidArgument if an option is out of range, or if one of the `names` is not a name that can be stored. In
+    error messages, `name` stands for the owner of the options.
     """
-    if not is_name(options.queue):
-        raise bad_name("queue", name, options.queue)
+    for key, value in (*names.items(), ("queue", options.queue)):
+        if not is_name(value):
+            raise bad_name(key, name, value)
     if type(options.priority) is not int or not -100 <= options.priority <= 100:
         raise InvalidArgument(f"priority of {name} must be a whole number from -100 to 100")
     attempts = options.max_attempts

@@ -264,9 +264,7 @@ def check(task: NewTask, what: str = "") -> None:  # noqa: C901, PLR0912 - one c
     `what` names the object if it is not a task.
     """
     name = _named(task, what)
-    if not is_name(task.task_name):
-        raise bad_name("task_name", name)
-    check_options(task, name)
+    check_options(task, name, task_name=task.task_name)
     for key, value in (
         ("idempotency_key", task.idempotency_key),
         ("partition_key", task.partition_key),

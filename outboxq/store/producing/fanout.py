@@ -28,7 +28,7 @@ from ...database.tables import (
 from ...database.target import Target
 from ...errors import InvalidArgument
 from ...model import EventType, Handle, NewTask, OnDeadLetter, TaskOptions
-from ...model.options import OPTION_COLUMNS, bad_name, check_options, is_name, stored_options
+from ...model.options import OPTION_COLUMNS, check_options, stored_options
 from ...model.records import concurrency_key_of, stored_key
 from ...model.relays import RELAY_PREFIX, REMEMBERED, slot_of
 from ...model.subscriptions import Emitted, NewEvent, Subscription, check_pattern, check_topic
@@ -171,10 +171,7 @@ def check_subscription(subscription: Subscription) -> None:
     name = f"the subscription of task {subscription.task_name!r} to {subscription.topic!r}"
     if subscription.parameter is not None and not str(subscription.parameter).isidentifier():
         raise InvalidArgument(f"parameter= of {name} must name one of the parameters of its task")
-    for key, value in (("task_name", subscription.task_name), ("topic", subscription.topic)):
-        if not is_name(value):
-            raise bad_name(key, name, value)
-    check_options(subscription, name)
+    check_options(subscription, name, task_name=subscription.task_name, topic=subscription.topic)
 
 
 def check_event(event: NewEvent) -> None:

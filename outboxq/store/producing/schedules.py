@@ -523,9 +523,7 @@ def check_schedule(schedule: NewSchedule) -> None:  # noqa: C901 - one case per 
             f"{str(schedule.name)[:LONGEST_NAME]!r} is not"
         )
     name = f"the schedule {schedule.name!r}"
-    if not is_name(schedule.task_name):
-        raise bad_name("task_name", name)
-    check_options(schedule, name)
+    check_options(schedule, name, task_name=schedule.task_name)
     if not is_text(schedule.args):
         raise InvalidArgument(f"args of {name} must be a string without NUL or lone surrogates")
     check_rule(schedule.rule, schedule.tz)
