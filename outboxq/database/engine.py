@@ -48,7 +48,7 @@ def is_own(engine: Engine) -> bool:
 
 
 def connection_options(engine: Engine) -> Mapping[str, Any]:
-    """Return the execution options for connections of an engine on which we begin transactions ourselves."""
+    """Return the execution options for the engine's connections, if we begin transactions on them ourselves."""
     if is_own(engine):
         return {}
     options = dialect_for(engine.dialect.name).connection_options

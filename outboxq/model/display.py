@@ -130,7 +130,7 @@ _CUT_WORD = re.compile(r"[\w'\"-]*$")
 
 
 def message_of(head: str | None) -> str:
-    """Return the group message for an error that begins with `head` (at most `HEAD` characters). Varying parts are
+    """Return the group message for an error whose text begins with `head` (at most `HEAD` characters). Varying parts are
     replaced by an ellipsis.
     """
     text = head or ""

@@ -74,7 +74,7 @@ def family() -> UUID:
 
 
 def _renew_lock() -> None:
-    """Create a new lock. If the process is forked while another thread holds the old lock, the child would otherwise
+    """Create a new lock. Otherwise, if another thread held the old lock when the process was forked, the child would
     wait for that lock forever.
     """
     global _lock  # noqa: PLW0603

@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from .isolation.runner import Children
 
 _STACKS_TIMEOUT = 2.0
-"""Seconds to wait for the stacks of child processes. The worker asks each child for its stacks within a tenth of a
-second.
+"""Seconds to wait for the stacks of child processes. Within a tenth of a second, the worker asks each child for its
+stacks.
 """
 
 

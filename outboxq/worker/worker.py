@@ -471,7 +471,7 @@ class Ending:
     error: BaseException | None = None
     """The first reason why the worker no longer works. None if the worker is working, or was told to stop."""
     has_killed: bool = False
-    """True if a handler is not stopping, so the process has to exit."""
+    """True if the process has to exit because a handler is not stopping."""
     is_abandoned: bool = False
     """True if the worker was told to stop at once and has released its running tasks."""
     hears_signals: bool = False

@@ -95,7 +95,7 @@ class Dialect(ABC):
     single write lock.
     """
     connection_options: ClassVar[Mapping[str, Any]]
-    """Execution options for connections of an application's engine on which we begin transactions ourselves."""
+    """Execution options for an application's connections, if we begin transactions on them ourselves."""
     one_writer: ClassVar[bool]
     """True if a transaction that writes blocks all other writers until it ends."""
     one_statement: ClassVar[bool]
@@ -322,7 +322,7 @@ class Dialect(ABC):
         """
 
     def keep_private(self, engine: Engine) -> None:  # noqa: B027
-        """Make an engine create its file so that only its owner can access it."""
+        """Make an engine create the database file with permissions for its owner only."""
 
     def open_file(self, raw: Any) -> OpenFile | None:  # noqa: ARG002
         """Return the file that a driver's connection has open; None if the database is not a file."""

@@ -350,8 +350,8 @@ class _Call:
         self.cursor.floors.read(rows, seconds)
 
     def _others(self, target: Target, limit: int) -> tuple[list[Row], bool]:
-        """Claim tasks with a key and tasks from limited queues. Reads a few queues at once, and then more queues if
-        these have too few tasks.
+        """Claim tasks with a key and tasks from limited queues. Reads a few queues at a time, and more queues only
+        if those have too few tasks.
         """
         cursor = self.cursor
         values = self._values(target) | cursor.floors.parameters(target, self.queues, at_front=None)

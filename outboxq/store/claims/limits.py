@@ -184,8 +184,8 @@ class _Claim:
         self.cursors[self.key_limits.queue] = key
 
     def _oldest(self) -> tuple[list[_Place], bool]:
-        """Read the entries that have been due longest. Returns the keys of these entries that may start a task, and
-        whether no other entries are due.
+        """Read the entries that have been due longest. Returns those of their keys that may start a task, and
+        whether these are all the entries that are due.
         """
         budget = min(max(4 * self.limit, _LEAST), _MOST)
         rows = self.target.run(limits_sql.oldest, self.values | {"budget": budget, "after": self._cursor})

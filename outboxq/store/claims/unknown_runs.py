@@ -72,7 +72,7 @@ def make_known_due(
     after: int = 0,
     using: object = None,
 ) -> int | None:
-    """Make tasks due if they are waiting because a worker did not know their names, and this worker knows these names.
+    """Make tasks due that are waiting because a worker did not know their names, if this worker knows them.
 
     The call handles one page of the outbox, after the entry `after`. Returns the entry after which the next page
     begins; None after the last page. If this worker knows none of the names that workers have reported as unknown, the

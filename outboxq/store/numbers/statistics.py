@@ -117,7 +117,7 @@ class Statistics:
     """`failures` as a fraction of the completed and failed tasks, from 0 to 1; None if there are no such tasks."""
     wait: Percentiles | None = None
     """Time from a task's due time to the start of its handler, over all attempts, estimated from counts in
-    buckets whose bounds double, from 1 ms to an hour.
+    buckets whose bounds range from 1 ms to an hour.
     """
     run: Percentiles | None = None
     """Time from the start of the handler to its end, estimated in the same way."""

@@ -31,7 +31,7 @@ _BEFORE = timedelta(hours=1)
 have replaced the worker.
 """
 _NAMED = 3
-"""Maximum number of other versions that the sentence from `blame` names."""
+"""Maximum number of other versions that `blame` names in its sentence."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

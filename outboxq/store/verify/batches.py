@@ -147,7 +147,7 @@ def unreadable(target: Target, rows: Iterable[Row]) -> Mapping[str, Any]:
 
 
 def _among_open(g: Grammar, broken: Mapping[str, _Condition]) -> sa.Select[Any]:
-    """Check unfinished batches against the numbers of their tasks, which are counted in one pass."""
+    """Check unfinished batches against their tasks, which are counted in one pass."""
     counted = _counted(g)
     rows = sa.select(_batch.id).join_from(task_batches, counted, counted.c.id == _batch.id)
     return broken_ones(rows, {name: condition(counted) for name, condition in broken.items()})

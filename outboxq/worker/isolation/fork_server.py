@@ -131,7 +131,7 @@ class ForkServer:
             self._ends.pop(pid, None)
 
     def close(self) -> None:
-        """End the server, which kills its remaining children."""
+        """End the server. It then kills its remaining children."""
         self.is_closed = True
         if self._control is not None:
             with suppress(OSError):

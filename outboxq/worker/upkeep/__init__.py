@@ -32,8 +32,9 @@ REPORT_EVERY = 5.0
 _LOOK_EVERY = 1.0
 """The shortest time between two checks for tasks to cancel, in seconds, however many tasks in batches fail."""
 _PLANT_EVERY, _PLANT_SOON = (5.0, 15.0), (0.0, 1.0)
-"""The shortest and the longest pause between two plantings, in seconds: normally, and after the worker has planted a
-page at its start. Ticks are planted a minute ahead, so neither pause makes a tick late.
+"""The shortest and the longest pause between two plantings, in seconds. The first pair is for normal operation, the
+second for the time after the worker has planted a page at startup. Ticks are planted a minute ahead, so neither pause
+makes a tick late.
 """
 WRITE_EVERY = 10.0
 """Seconds between two writes of the counts. If a worker is killed, at most the counts since the last write are lost."""
