@@ -390,6 +390,12 @@ MUTANTS = (
         ("tests/unit/test_sleeps.py",),
     ),
     Mutant(
+        "a worker waits forever for a fork server that does not answer",
+        "outboxq/worker/isolation/fork_server.py",
+        (("        with suppress(ProcessLookupError):\n            os.kill(self._pid, signal.SIGKILL)\n", ""),),
+        ("tests/contract/test_isolation.py",),
+    ),
+    Mutant(
         "a worker sends the stacks signal to a child process that the signal kills",
         "outboxq/worker/isolation/fork_server.py",
         ((" and pid in self._children and survives(pid)", " and pid in self._children"),),

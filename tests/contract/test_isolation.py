@@ -635,6 +635,20 @@ def test_a_task_is_released_while_the_fork_server_has_too_many_open_files(outbox
         assert ended(outbox, handle).status is TaskStatus.COMPLETED
 
 
+def test_a_fork_server_that_does_not_answer_is_killed_and_its_tasks_are_released(outbox, monkeypatch, caplog):
+    @outbox.task(name="plain", retry=NEVER)
+    def plain() -> None: ...
+
+    monkeypatch.setattr(fork_server, "_ANSWER_TIMEOUT", 0.5)
+    with working(outbox) as worker:
+        server = worker._parts.children.server._pid
+        os.kill(server, signal.SIGSTOP)
+        handle = plain.using(outbox).enqueue()
+        until(lambda: not is_alive(server))
+        until(lambda: outbox.store.history(handle.id)[-1].event_type is EventType.RELEASED)
+    assert "the fork server has not answered for 0.5 s" in caplog.text
+
+
 def test_threads_that_are_already_running_are_named_in_a_warning(outbox, caplog):
     go = threading.Event()
     stranger = threading.Thread(target=go.wait, name="exporter", daemon=True)

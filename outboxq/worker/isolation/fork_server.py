@@ -31,6 +31,10 @@ log = logging.getLogger("outboxq.worker")
 _FORK, _KILL, _STACKS = b"f", b"k", b"s"
 _FORKED, _REFUSED, _ENDED = "forked", "refused", "ended"
 _MOST_DESCRIPTORS = 16
+_ANSWER_TIMEOUT = 30.0
+"""Seconds within which the server must answer. A server that does not, for example because it was stopped by a signal,
+is killed. Otherwise, the worker would hold its tasks without running them.
+"""
 _PR_SET_PDEATHSIG = 1
 
 Serve = Callable[[socket.socket], None]
@@ -95,7 +99,7 @@ class ForkServer:
             try:
                 assert self._control is not None
                 socket.send_fds(self._control, [_FORK + b"\n"], [theirs.fileno()])
-                kind, text = self._answers.get()
+                kind, text = self._answer()
             except OSError as error:
                 ours.close()
                 raise CannotFork(f"the fork server has exited: {error}") from error
@@ -136,6 +140,17 @@ class ForkServer:
         if self._control is not None:
             with suppress(OSError):
                 self._control.shutdown(socket.SHUT_RDWR)
+
+    def _answer(self) -> tuple[str, str]:
+        """Wait for the server's answer. If there is none, kill the server, and return the answer of `_listen`."""
+        with suppress(queue.Empty):
+            return self._answers.get(timeout=_ANSWER_TIMEOUT)
+        log.error("the fork server has not answered for %g s, so the worker kills it", _ANSWER_TIMEOUT)
+        with suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+        with suppress(queue.Empty):
+            return self._answers.get(timeout=_ANSWER_TIMEOUT)
+        return _REFUSED, "the fork server does not answer"
 
     def _order(self, order: bytes, pid: int) -> None:
         """Send the server a command about a child. The server knows whether the process id still belongs to that child."""
