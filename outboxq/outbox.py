@@ -30,11 +30,9 @@ from .model import OnDeadLetter, TaskOptions, TimeoutAction, duration
 from .model.cloud_events import checked_source
 from .model.guessed_options import OF_A_TASK, OF_AN_EMIT, OF_AN_OUTBOX
 from .model.options import (
-    bad_name,
     check_options,
     checked_action,
     headers_as_json,
-    is_name,
     times,
     written_options,
 )
@@ -269,9 +267,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
             stored = written_options(given)
             task_name = given["name"] or f"{function.__module__}.{function.__qualname__}"
             # An option out of range is reported here, not by the first request that enqueues the task.
-            if not is_name(task_name):
-                raise bad_name("task_name", f"task {task_name!r}")
-            check_options(stored, f"task {task_name!r}")
+            check_options(stored, f"task {task_name!r}", task_name=task_name)
             kind: type[Task[..., Any]] = ContextTask if takes_context(function) else Task
             task = kind(
                 function,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 import threading
 import time
 from collections.abc import Collection, Coroutine, Mapping, Sequence
@@ -337,8 +338,10 @@ class _Consumer:
         deadline = time.monotonic() + _CONNECT_TIMEOUT
         self._stream, self._durable = stream, durable
         self._check_at = time.monotonic() + _CHECK_EVERY
-        self._most: int | None = None
-        """The consumer's `max_ack_pending`. A request for more messages would wait for the rest until its deadline."""
+        self._most = sys.maxsize
+        """The consumer's `max_ack_pending`. A request for more messages would wait until its deadline, although no more
+        can arrive.
+        """
         self._link = _Link(place, deadline)
         try:
             self._subscription = self._link.do(self._subscribe(), deadline)
@@ -357,8 +360,7 @@ class _Consumer:
         except NotFoundError:
             new = ConsumerConfig(durable_name=durable, ack_policy=AckPolicy.EXPLICIT)
             found = await context.add_consumer(stream, new)
-        most = found.config.max_ack_pending
-        self._most = most if most and most > 0 else None
+        self._note(found)
         return await context.pull_subscribe_bind(consumer=durable, stream=stream)
 
     def receive(self, limit: int, deadline: float) -> Sequence[Message]:
@@ -368,19 +370,23 @@ class _Consumer:
 
     async def _fetch(self, limit: int, deadline: float) -> list[Message]:
         try:
-            most = min(limit, self._most or limit)
-            found = await self._subscription.fetch(most, timeout=max(0.01, deadline - time.monotonic()))
+            seconds = max(0.01, deadline - time.monotonic())
+            found = await self._subscription.fetch(min(limit, self._most), timeout=seconds)
         except TimeoutError:  # raised by the library, or by asyncio if the deadline passes in a later step
             await self._ensure_it_exists()
             return []
         return [_message(one) for one in found]
+
+    def _note(self, info: nats.js.api.ConsumerInfo) -> None:
+        most = info.config.max_ack_pending
+        self._most = most if most and most > 0 else sys.maxsize
 
     async def _ensure_it_exists(self) -> None:
         """Check from time to time that the consumer exists, and raise an error if it was deleted, for example with its
         stream. Requests to a missing consumer merely time out. The next connection creates the consumer again.
         """
         if time.monotonic() >= self._check_at:
-            await self._link.stream.consumer_info(self._stream, self._durable)
+            self._note(await self._link.stream.consumer_info(self._stream, self._durable))
             self._check_at = time.monotonic() + _CHECK_EVERY
 
     def acknowledge(self, messages: Sequence[Message]) -> None:

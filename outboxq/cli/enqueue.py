@@ -104,7 +104,7 @@ class OfTask(click.Command):
     "--priority", help="Priority; tasks with a higher priority run first. Default: as declared.", least=-100, most=100
 )
 @number_option("--max-attempts", help="Maximum number of attempts. Default: the retry policy decides.")
-@span_option("--unique-for", help="Period after which the idempotency key is free again. By default, it stays taken.")
+@span_option("--unique-for", help="How long the idempotency key stays taken. Default: until the task is pruned.")
 @click.option("--unique-until-finished", is_flag=True, help="Free the idempotency key when the task ends.")
 @choice_option(
     "--on-conflict",

@@ -13,7 +13,7 @@ from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
-from ..errors import SchemaOutOfDate
+from ..errors import ConfigurationError, SchemaOutOfDate
 
 REVISION = "0001"
 """The newest schema that this code knows; `outboxq upgrade` creates it."""
@@ -36,11 +36,19 @@ def script_location() -> Path:
 
 @cache
 def fingerprint() -> str:
-    """Return the digest of revision 0001's text. It is stored in the database, so that tables created from an unreleased
-    version of that text are recognized. Until the first release, that revision is changed in place.
+    """Return the digest of revision 0001's text. It is stored in the database, so that tables created from an
+    unreleased version of that text are recognized. Until the first release, that revision is changed in place.
+
+    Raises ConfigurationError if the installation does not contain the migrations.
     """
     script = script_location() / "versions" / "0001_tables.py"
-    return sha256(script.read_text(encoding="utf-8").encode()).hexdigest()[:12]
+    try:
+        text = script.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(
+            f"outboxq's migrations cannot be read ({error}); reinstall outboxq, or add the folder {script.parents[1]} to your bundle"
+        ) from error
+    return sha256(text.encode()).hexdigest()[:12]
 
 
 def is_newer(schema: str | None) -> bool:

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-from .options import OPTION_COLUMNS, TaskOptions
+from .options import OPTION_COLUMNS, TaskOptions, in_column
 from .records import NewTask, TaskStatus, stored_key
 from .uuid7 import FAMILY, family
 
@@ -259,7 +259,7 @@ def _link(task: NewTask) -> dict[str, Any]:
         "args": task.args,
         "headers": task.headers,
         "delay_seconds": task.delay.total_seconds(),
-        "expires_seconds": None if task.expires_in is None else task.expires_in.total_seconds(),
+        "expires_seconds": in_column(task.expires_in),
         "partition_key": stored_key(task.partition_key, task.concurrency_key),
         **task.stored,
     }

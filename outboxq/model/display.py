@@ -130,8 +130,8 @@ _CUT_WORD = re.compile(r"[\w'\"-]*$")
 
 
 def message_of(head: str | None) -> str:
-    """Return the group message for an error whose text begins with `head` (at most `HEAD` characters). Varying parts are
-    replaced by an ellipsis.
+    """Return the group message for an error whose text begins with `head` (at most `HEAD` characters). Varying parts
+    are replaced by an ellipsis.
     """
     text = head or ""
     first, newline, _ = text.partition("\n")

@@ -124,24 +124,24 @@ def written_options(given: Mapping[str, Any]) -> TaskOptions:
     return TaskOptions(**read)
 
 
-def check_options(options: TaskOptions, name: str, **names: object) -> None:
-    """Raise InvalidArgument if an option is out of range, or if one of the `names` is not a name that can be stored. In
-    error messages, `name` stands for the owner of the options.
+def check_options(options: TaskOptions, owner: str, **names: object) -> None:
+    """Raise InvalidArgument if an option is out of range, or if one of the `names` cannot be stored. `owner` is how
+    error messages call the owner of the options.
     """
     for key, value in (*names.items(), ("queue", options.queue)):
         if not is_name(value):
-            raise bad_name(key, name, value)
+            raise bad_name(key, owner, value)
     if type(options.priority) is not int or not -100 <= options.priority <= 100:
-        raise InvalidArgument(f"priority of {name} must be a whole number from -100 to 100")
+        raise InvalidArgument(f"priority of {owner} must be a whole number from -100 to 100")
     attempts = options.max_attempts
     if attempts is not None and (type(attempts) is not int or not 1 <= attempts <= MAX_ATTEMPT):
-        raise InvalidArgument(f"max_attempts of {name} must be a whole number of at least 1")
+        raise InvalidArgument(f"max_attempts of {owner} must be a whole number of at least 1")
     if not is_span(options.lease, MICROSECOND):
-        raise bad_span("lease", name)
+        raise bad_span("lease", owner)
     if options.timeout is not None and not is_span(options.timeout, MICROSECOND):
-        raise bad_span("timeout", name)
+        raise bad_span("timeout", owner)
     if type(options.on_dead_letter) is not OnDeadLetter:
-        raise InvalidArgument(f"on_dead_letter of {name} must be an OnDeadLetter")
+        raise InvalidArgument(f"on_dead_letter of {owner} must be an OnDeadLetter")
 
 
 def checked_action(value: TimeoutAction | str, timeout: timedelta | None, name: str) -> TimeoutAction:

@@ -279,12 +279,12 @@ class NatsBench(Bench):
 
     def prepare(self) -> None:
         self._run(lambda context: context.add_stream(name=self.place, subjects=[self.place]))
-        self._configure()
+        self.configure()
 
     def keep_order(self) -> None:
-        self._configure(max_ack_pending=1)
+        self.configure(max_ack_pending=1)
 
-    def _configure(self, **options: Any) -> None:
+    def configure(self, **options: Any) -> None:
         wait = self.again_after.total_seconds()
         config = ConsumerConfig(durable_name="billing", ack_wait=wait, **options)
         self._run(lambda context: context.add_consumer(self.place, config))

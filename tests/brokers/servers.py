@@ -306,7 +306,7 @@ class AwsServer(Server):
 
     @classmethod
     def find(cls) -> str | None:
-        return cls.program if importlib.util.find_spec("moto") else None
+        return cls.program if importlib.util.find_spec("moto") and importlib.util.find_spec("flask_cors") else None
 
     def crash(self) -> None:
         """Stop the server and start it again. The process keeps the queues' messages.

@@ -271,9 +271,9 @@ def test_a_handler_that_has_ended_in_time_is_not_late_while_it_commits(outbox, c
 
     def slowly(point):
         if point is Failpoint.BEFORE_COMMIT:
-            time.sleep(1)
+            time.sleep(2)
 
-    @outbox.task(name="quick", timeout=0.3, timeout_action="kill", transactional=True, retry=NEVER)
+    @outbox.task(name="quick", timeout=1.5, timeout_action="kill", transactional=True, retry=NEVER)
     def quick(ctx: TaskContext) -> str:
         return "done"
 
@@ -639,14 +639,18 @@ def test_a_fork_server_that_does_not_answer_is_killed_and_its_tasks_are_released
     @outbox.task(name="plain", retry=NEVER)
     def plain() -> None: ...
 
-    monkeypatch.setattr(fork_server, "_ANSWER_TIMEOUT", 0.5)
+    monkeypatch.setattr(fork_server, "_ANSWER_TIMEOUT", 1)
     with working(outbox) as worker:
         server = worker._parts.children.server._pid
         os.kill(server, signal.SIGSTOP)
         handle = plain.using(outbox).enqueue()
-        until(lambda: not is_alive(server))
+        try:
+            until(lambda: not is_alive(server))
+        finally:
+            with suppress(ProcessLookupError):
+                os.kill(server, signal.SIGCONT)
         until(lambda: outbox.store.history(handle.id)[-1].event_type is EventType.RELEASED)
-    assert "the fork server has not answered for 0.5 s" in caplog.text
+    assert "the fork server has not answered for 1 s" in caplog.text
 
 
 def test_threads_that_are_already_running_are_named_in_a_warning(outbox, caplog):

@@ -494,7 +494,7 @@ def test_a_timeout_in_any_step_of_a_request_to_nats_is_not_an_error() -> None:
             raise TimeoutError
 
     consumer = nats_jetstream._Consumer.__new__(nats_jetstream._Consumer)
-    consumer._subscription, consumer._check_at, consumer._most = Subscription(), soon(), None
+    consumer._subscription, consumer._check_at, consumer._most = Subscription(), soon(), 10
     assert asyncio.run(consumer._fetch(10, 0.0)) == []
 
 

@@ -286,8 +286,8 @@ def percentile(histogram: Sequence[int], percent: int, seconds: float) -> timede
     values. Returns None for an empty histogram.
 
     The values of each bucket are assumed to be spread evenly, around a mean that agrees with the sum. So the result is
-    exact if all values are equal. Otherwise it is off by less than the ratio of its bucket's bounds: a factor of two from
-    1 ms to 17 minutes, and of 3.5 from 17 minutes to an hour. A duration above one hour counts as one hour.
+    exact if all values are equal. Otherwise, it is off by less than the ratio of its bucket's bounds: a factor of two
+    from 1 ms to 17 minutes, and of 3.5 from there to an hour. A duration above one hour counts as one hour.
     """
     upto = [*accumulate(histogram)]
     if not upto or not upto[-1]:

@@ -31,10 +31,11 @@ log = logging.getLogger("outboxq.worker")
 _FORK, _KILL, _STACKS = b"f", b"k", b"s"
 _FORKED, _REFUSED, _ENDED = "forked", "refused", "ended"
 _MOST_DESCRIPTORS = 16
-_ANSWER_TIMEOUT = 30.0
-"""Seconds within which the server must answer. A server that does not, for example because it was stopped by a signal,
-is killed. Otherwise, the worker would hold its tasks without running them.
+_ANSWER_TIMEOUT = 30
+"""Seconds within which the server must answer a request to fork. A server that does not, for example because it was
+stopped by a signal, is killed. Otherwise, the worker would hold its tasks without running them.
 """
+_DEATH_TIMEOUT = 5.0
 _PR_SET_PDEATHSIG = 1
 
 Serve = Callable[[socket.socket], None]
@@ -142,14 +143,15 @@ class ForkServer:
                 self._control.shutdown(socket.SHUT_RDWR)
 
     def _answer(self) -> tuple[str, str]:
-        """Wait for the server's answer. If there is none, kill the server, and return the answer of `_listen`."""
-        with suppress(queue.Empty):
-            return self._answers.get(timeout=_ANSWER_TIMEOUT)
-        log.error("the fork server has not answered for %g s, so the worker kills it", _ANSWER_TIMEOUT)
+        """Return the server's answer. If there is none, kill the server; `_listen` then answers that it has exited."""
+        for _ in range(_ANSWER_TIMEOUT):  # if the worker and the server are frozen together, only one second counts
+            with suppress(queue.Empty):
+                return self._answers.get(timeout=1.0)
+        log.error("the fork server has not answered for %d s, so the worker kills it", _ANSWER_TIMEOUT)
         with suppress(ProcessLookupError):
             os.kill(self._pid, signal.SIGKILL)
         with suppress(queue.Empty):
-            return self._answers.get(timeout=_ANSWER_TIMEOUT)
+            return self._answers.get(timeout=_DEATH_TIMEOUT)
         return _REFUSED, "the fork server does not answer"
 
     def _order(self, order: bytes, pid: int) -> None:
