@@ -125,10 +125,11 @@ def written_options(given: Mapping[str, Any]) -> TaskOptions:
 
 
 def check_options(options: TaskOptions, owner: str, **names: object) -> None:
-    """Raise InvalidArgument if an option is out of range, or if one of the `names` cannot be stored. `owner` is how
-    error messages call the owner of the options.
+    """Raise InvalidArgument if an option is out of range, or if one of the `names` cannot be stored. In error messages,
+    `owner` stands for the owner of the options.
     """
-    for key, value in (*names.items(), ("queue", options.queue)):
+    names["queue"] = options.queue
+    for key, value in names.items():
         if not is_name(value):
             raise bad_name(key, owner, value)
     if type(options.priority) is not int or not -100 <= options.priority <= 100:

@@ -36,6 +36,7 @@ _ANSWER_TIMEOUT = 30
 stopped by a signal, is killed. Otherwise, the worker would hold its tasks without running them.
 """
 _DEATH_TIMEOUT = 5.0
+"""Seconds to wait until a killed server has exited."""
 _PR_SET_PDEATHSIG = 1
 
 Serve = Callable[[socket.socket], None]
