@@ -33,8 +33,7 @@ from .database.tables import VERSION_TABLE, metadata, version_table
 from .database.target import SqlalchemyTarget
 from .errors import InvalidArgument, InvalidTarget, SchemaOutOfDate, TablesLocked, UnsupportedDatabase
 from .model.periods import Every, periods
-from .store import schema
-from .store.tasks import tasks
+from .store import schema, transactions
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -202,7 +201,7 @@ def partition(
         if found is None:
             raise SchemaOutOfDate(f"{_place(connection, schema)} has no outboxq tables to partition", remedy=UPGRADE)
         ensure_fit(found, oldest_code, partial(_place, connection, schema))
-        now = dialect.compiled[tasks.select_now].run(execute, {})[0]["now"]
+        now = dialect.compiled[transactions.select_now].run(execute, {})[0]["now"]
         partitioning = Partitioning(dialect)
         wanted = periods(Every(every), now, ahead)
 

@@ -49,7 +49,7 @@ OF_WORKERS = (
     "sleeping_workers.withdraw",
     "steps.complete",
     "steps.of_task",
-    "tasks.select_now",
+    "transactions.select_now",
     "unknown_runs.with_unknown_tasks",
     "workers.describe",
     "workers.end",

@@ -546,14 +546,19 @@ MUTANTS = (
     ),
     Mutant(
         "a claim from some queues uses the heads of other queues",
-        "outboxq/store/claims/heads.py",
-        (("        return self._scope == (queues, topics)\n", "        return self._scope is not None\n"),),
+        "outboxq/store/claims/claim.py",
+        (
+            (
+                "self._cursor_for(*(None if names is None else frozenset(names) for names in (queues, topics)))",
+                "self._cursor_for(None, None)",
+            ),
+        ),
         ("tests/dialects/test_heads.py::test_each_choice_of_queues_or_topics_has_separate_heads",),
     ),
     Mutant(
         "a claimer never goes back to reading all queues",
         "outboxq/store/claims/heads.py",
-        (("            self._scope = None", "            pass"),),
+        (("            self.are_used = False", "            pass"),),
         ("tests/dialects/test_heads.py::test_the_claimer_returns_to_reading_all_queues",),
     ),
     Mutant(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
@@ -15,11 +14,6 @@ BUCKETS: Final = len(BOUNDS) + 1
 """The number of buckets: one for each bound, and one for everything that took longer than an hour. Each bucket has its
 own columns in `task_metrics`, so another number needs a migration.
 """
-
-
-def bucket_of(seconds: float) -> int:
-    """Return the index of the bucket in which a duration is counted. A negative duration counts as 0 s."""
-    return bisect_left(BOUNDS, seconds)
 
 
 @dataclass(kw_only=True, slots=True)

@@ -21,7 +21,7 @@ from ..context import current
 from ..database import table_locks
 from ..database.dialects import Begin, Dialect, OpenFile, Row, channel, damaged, dialect_for, signal_behind
 from ..database.engine import connection_options, detached, reserve
-from ..database.grammar import Builder
+from ..database.grammar import Builder, Grammar
 from ..database.own_target import OwnTarget
 from ..database.privileges import Feature
 from ..database.queue_order import FLOORS
@@ -407,6 +407,13 @@ class Transactions:
             now = None if target.dialect.has_clock else datetime.now(UTC)
         return {"now": now, **values}
 
+    def now_in(self, target: Target) -> datetime:
+        """Return the database's time inside this transaction. If this process's clock supplies the time, no statement
+        is needed.
+        """
+        values = self.values(target)
+        return values["now"] or target.run(select_now, values)[0]["now"]  # type: ignore[no-any-return]
+
     def scope(self, target: Target, queues: Collection[str] | None, topics: Iterable[str] | None) -> dict[str, Any]:
         """Return the parameters that restrict a statement to these queues and topics, and that make it read all dead
         entries. The caller has checked the names with `queue_names`.
@@ -451,3 +458,7 @@ class Transactions:
         """Raise SchemaOutOfDate unless the tables exist and fit this code."""
         check_fit(target, None if self.engine is None else self.engine.url)
         self._current = True
+
+
+def select_now(g: Grammar) -> sa.Select[Any]:
+    return sa.select(g.now.label("now"))

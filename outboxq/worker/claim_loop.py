@@ -132,9 +132,10 @@ class ClaimLoop(threading.Thread):
         while not self.stopping.is_set() and self._tasks_left != 0:
             try:
                 over = self._claim_once()
-                failures, self.denied = 0, None
-                failing.worked("claiming works again")
-                self.failures.worked(CLAIM)
+                if failures:
+                    failures, self.denied = 0, None
+                    failing.worked("claiming works again")
+                    self.failures.worked(CLAIM)
                 if over:
                     break
             except Exception as error:  # noqa: BLE001 - whatever the error is, the worker continues

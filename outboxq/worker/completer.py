@@ -118,6 +118,7 @@ class Completer(threading.Thread):
         """
         self._refused = 0
         self._failing = FailureLog(log, level=logging.WARNING)
+        self._is_failing = False
 
     def put(self, outcome: Outcome, active: ActiveClaim | None = None) -> None:
         """Write the outcome with the next statement. Until then, heartbeats extend the lease of its claim."""
@@ -340,9 +341,11 @@ class Completer(threading.Thread):
                     return self._each(outcomes) if len(outcomes) > 1 else self._replace_refused(outcomes[0], error)
             else:
                 self._refused = 0
+                if self._is_failing:
+                    self._is_failing = False
+                    self._failing.worked("outcomes can be written again")
+                    self.failures.worked(END)
                 self._allow_claims()
-                self._failing.worked("outcomes can be written again")
-                self.failures.worked(END)
                 unwritten = lost | locked
                 self._count([one for one in outcomes if one.claim.id not in unwritten] if unwritten else outcomes)
                 return lost, dict.fromkeys(locked)
@@ -385,6 +388,7 @@ class Completer(threading.Thread):
             return False
         self.can_write.clear()
         wait, them = plural(outcomes, "outcome is waiting", "outcomes are waiting"), plural(outcomes, "it", "them")
+        self._is_failing = True
         self._failing.failed(f"{outcomes} {wait} for the database, which could not write {them}", error)
         self.failures.failed(END, error)
         self.store.gone.wait(pause)

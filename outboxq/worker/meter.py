@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 from uuid import UUID
 
 from ..model import Claim, EventType, Outcome, TaskTimeout
-from ..model.histograms import BOUNDS, BUCKETS, AttemptCounts, bucket_of
+from ..model.histograms import BOUNDS, BUCKETS, AttemptCounts
 from ..model.options import headers_of_json
 from ..model.records import OUTCOMES
 from ..model.schedules import SCHEDULE_HEADER, TICK_HEADER
@@ -196,7 +196,7 @@ class Meter:
             setattr(counts, end, getattr(counts, end) + 1)
         waited, ran = timing
         if waited is not None:
-            counts.wait[bisect_left(BOUNDS, waited)] += 1  # `bucket_of` is inlined, because it is needed for each task
+            counts.wait[bisect_left(BOUNDS, waited)] += 1
             counts.wait_seconds += waited
             if (
                 claim.headers is not None
@@ -220,14 +220,14 @@ class Meter:
         except (KeyError, ValueError, TypeError):  # another program's SQL wrote the headers
             return
         counts = self._lateness[schedule]
-        counts.by_seconds[bucket_of(late)] += 1
+        counts.by_seconds[bisect_left(BOUNDS, late)] += 1
         counts.seconds += late
 
     def _tried(self, result: ClaimResult, seconds: float) -> ClaimCounts:
         counts = self._claims[result]
         counts.claims += 1
         counts.seconds += seconds
-        counts.by_seconds[bucket_of(seconds)] += 1
+        counts.by_seconds[bisect_left(BOUNDS, seconds)] += 1
         return counts
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections import Counter
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -16,7 +17,7 @@ from sqlalchemy.exc import OperationalError
 from outboxq import Outbox, RetryPolicy
 from outboxq.errors import InvalidArgument
 from outboxq.model import EventType, Outcome
-from outboxq.model.histograms import BUCKETS, COUNTS, SECONDS, AttemptCounts, bucket_of
+from outboxq.model.histograms import BOUNDS, BUCKETS, COUNTS, SECONDS, AttemptCounts
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Percentiles, Rule, Store, TaskMetric
 from outboxq.store.numbers.metrics import RUN, SUM_UP, WAIT, percentile
@@ -146,7 +147,7 @@ def test_each_write_contains_the_counts_since_the_last_write(database, writer, m
     ended(meter, queue="web", database=database, kind=EventType.FAILED)
     writer.run_once()
     assert spans(database) == {10: 3}
-    bucket = {f"wait_{bucket_of(0.5)}", f"run_{bucket_of(0.25)}"}
+    bucket = {f"wait_{bisect_left(BOUNDS, 0.5)}", f"run_{bisect_left(BOUNDS, 0.25)}"}
     assert sums(database) == {
         ("mail", "send"): {"completed": 5, "wait_seconds": 2.5, "run_seconds": 1.25, **dict.fromkeys(bucket, 5)},
         ("web", "send"): {"failed": 1, "wait_seconds": 0.5, "run_seconds": 0.25, **dict.fromkeys(bucket, 1)},
@@ -359,7 +360,7 @@ def test_a_timeout_counts_as_the_failure_or_retry_after_it(database):
 def test_percentiles_agree_with_the_bucket_of_their_rank_and_with_the_sum(durations, expected):
     histogram = [0] * BUCKETS
     for one in durations:
-        histogram[bucket_of(one)] += 1
+        histogram[bisect_left(BOUNDS, one)] += 1
     found = [percentile(histogram, percent, sum(durations)).total_seconds() for percent in (50, 95, 99)]
     assert found == pytest.approx(expected, rel=0.01, abs=1e-5)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -162,15 +163,13 @@ def test_a_claim_that_fails_after_its_first_statement_keeps_no_task(postgresql, 
 
 def test_each_choice_of_queues_or_topics_has_separate_heads(postgresql):
     fill(postgresql, 3)
-    worker = Worker(postgresql)
-    worker.claim(), worker.claim()
-    own = postgresql.add(postgresql.store, queue="own", topic="order.paid")
+    store, worker_id = postgresql.store, uuid4()
+    for _ in range(2):
+        store.claim_ready_task(1, worker_id=worker_id)
+    own = postgresql.add(store, queue="own", topic="order.paid")
     for options in ({"queues": ["own", "other"]}, {"topics": ["order.*"]}):
-        worker.options = options
         with postgresql.host.connect() as connection, connection.begin() as transaction:
-            claims = worker.store.claim_ready_task(
-                1, worker_id=worker.id, cursor=worker.cursor, using=connection, **options
-            )
+            claims = store.claim_ready_task(1, worker_id=worker_id, using=connection, **options)
             assert [one.id for one in claims] == [own.id]
             transaction.rollback()
 
@@ -191,12 +190,12 @@ def test_the_claimer_returns_to_reading_all_queues(postgresql, watch):
     fill(postgresql, 1)
     worker = Worker(postgresql)
     worker.claim(), worker.claim()
-    assert worker.cursor.heads.are_of(None, None)
+    assert worker.cursor.heads.are_used
     assert len(worker.claim(1000)) == len(QUEUES) - 2
-    assert not worker.cursor.heads.are_of(None, None)
+    assert not worker.cursor.heads.are_used
     last = postgresql.add(postgresql.store)
     assert worker.claim() == [last.id]
-    assert not worker.cursor.heads.are_of(None, None)
+    assert not worker.cursor.heads.are_used
 
 
 def test_a_late_task_behind_a_floor_is_claimed_within_the_bound(postgresql, old_snapshot, watch):

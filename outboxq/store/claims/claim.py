@@ -201,7 +201,7 @@ class _Call:
             if len(found) == self.limit:
                 return found
         plain, begin = partial(self._plain, self._every_queue), Begin.SINGLE_ASYNCHRONOUS
-        if cursor.heads.are_of(self.queues, self.topics):
+        if cursor.heads.are_used:
             # These may be several statements. If one fails, the tasks of the earlier ones must not stay claimed.
             plain, begin = partial(self._plain, self._best_queues), Begin.ASYNCHRONOUS
         besides = self._part(plain, target, found, begin)
@@ -270,7 +270,7 @@ class _Call:
             take = claim_sql.from_one if len(self.queues) == 1 else claim_sql.from_given
         found, taken = self._beyond_floors(target, take, self._values(target), limit)
         if taken and taken[0]["many"]:
-            self.cursor.heads.use_for(self.queues, self.topics)
+            self.cursor.heads.use()
         return found, not taken or bool(taken[0]["besides"])
 
     def _beyond_floors(
@@ -429,11 +429,7 @@ class _Call:
 
     def _any_due(self) -> bool:
         def work(target: Target) -> bool:
-            first, by_key = due.ANY_DUE[self.queues is not None]
-            found = target.run(first, self._values(target))[0]
-            if not found["due"] and found["by_key"]:
-                found = target.run(by_key, self._values(target))[0]
-            return bool(found["due"])
+            return bool(due.answer(target, due.ANY_DUE[self.queues is not None], self._values(target))["due"])
 
         return self.store.run(work, begin=Begin.READ)
 

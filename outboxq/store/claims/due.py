@@ -21,7 +21,6 @@ from ...database.tables import queue_settings, task_outbox
 from ...database.target import Target
 from ..arguments import queue_names
 from ..producing import schedules_sql
-from ..tasks import tasks
 from ..transactions import Transactions
 from . import limits_sql, partition_keys
 
@@ -73,7 +72,7 @@ def look_ahead(
         # The next time is read first, so that a task that becomes due between the two statements is seen by one of
         # them.
         moment = answer(target, NEXT_AVAILABLE_AT[given], values)["available_at"]
-        now = tasks.now_of(store, target)
+        now = store.now_in(target)
         first, by_key = ANY_DUE[given]
         found = answer(target, (ANY_RECENT[given] if recent else first, by_key), values)
         return Look(
@@ -93,7 +92,7 @@ def look_with_schedules(
     found = answer(target, WITH_SCHEDULES[queues is not None], values)
     if found["is_unplanted"]:
         return None
-    moment, now = found["available_at"], tasks.now_of(store, target)
+    moment, now = found["available_at"], store.now_in(target)
     return Look(due=bool(found["due"]), seconds=None if moment is None else max(0.0, (moment - now).total_seconds()))
 
 

@@ -35,21 +35,17 @@ class Heads:
     """
 
     def __init__(self) -> None:
-        self._scope: object = None
-        """The queues and topics whose claims begin with the heads, because there are many queues."""
+        self.are_used = False
+        """True if claims begin with the heads, because there are many queues."""
         self._heap: list[tuple[int, datetime, str]] = []
         """The heads, best first, with negated priorities."""
         self._readings = Turns()
         self.are_all = True
         """False if the last reading found more heads than are kept."""
 
-    def are_of(self, queues: Sequence[str] | None, topics: Sequence[str] | None) -> bool:
-        """Return whether claims from these queues and topics begin with the heads."""
-        return self._scope == (queues, topics)
-
-    def use_for(self, queues: Sequence[str] | None, topics: Sequence[str] | None) -> None:
-        """Make claims from these queues and topics begin with the heads, which must then be read."""
-        self._scope, self._heap, self._readings = (queues, topics), [], Turns()
+    def use(self) -> None:
+        """Make claims begin with the heads, which must then be read."""
+        self.are_used, self._heap, self._readings = True, [], Turns()
 
     @property
     def are_old(self) -> bool:
@@ -59,7 +55,7 @@ class Heads:
     def read(self, rows: Sequence[Row], seconds: float) -> None:
         """Replace the heads with these rows, which took `seconds` to read."""
         if not (rows and rows[0]["many"]):
-            self._scope = None  # the next claim reads all queues
+            self.are_used = False  # the next claim reads all queues
         self.are_all = len(rows) < MOST
         heap = [(-row["priority"], row["available_at"], row["queue"]) for row in rows]
         heapq.heapify(heap)

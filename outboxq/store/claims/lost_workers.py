@@ -25,7 +25,6 @@ from ...errors import InvalidTransition, WorkerNotFound
 from ...model import MAX_RECOVERIES, TaskStatus
 from ...model.wording import span
 from ..arguments import AnyId, identifier, positive
-from ..tasks import tasks
 from ..tasks.operations import OnChange, row_of
 from ..transactions import Transactions
 from .recovery import READ_LEASE, Lease, Recovered, recover_in, was_recovered
@@ -148,7 +147,7 @@ def recover_all_lost(
     def work(target: Target) -> tuple[list[RunningTask], list[Recovered]]:
         values = store.values(target, worker_id=worker_id, after=after, limit=_AT_ONCE)
         held = [_task_of(row) for row in target.run(running_of_worker, values)]
-        _ensure_lost(target, worker_id, held, target.run(tasks.select_now, values)[0]["now"])
+        _ensure_lost(target, worker_id, held, store.now_in(target))
         with target.atomic():
             found = recover_in(store, target, [one.lease for one in held], reason=reason) if held else []
             if found and on_change is not None:
@@ -177,7 +176,7 @@ def ensure_lost(store: Transactions, worker_id: AnyId, *, using: object = None) 
     def work(target: Target) -> None:
         values = store.values(target, worker_id=worker_id, after=_FIRST, limit=_AT_ONCE)
         held = [_task_of(row) for row in target.run(running_of_worker, values)]
-        _ensure_lost(target, worker_id, held, target.run(tasks.select_now, values)[0]["now"])
+        _ensure_lost(target, worker_id, held, store.now_in(target))
 
     store.run(work, using=using, begin=Begin.READ)
 

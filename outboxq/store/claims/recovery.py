@@ -97,9 +97,8 @@ def expired_leases(store: Transactions, limit: int = 10_000, *, using: object = 
     positive(limit)
 
     def work(target: Target) -> LeaseLook:
-        values = store.values(target, limit=limit)
-        now = target.run(tasks.select_now, values)[0]["now"]
-        return LeaseLook(now=now, leases=[Lease(**row) for row in target.run(expired, values)])
+        rows = target.run(expired, store.values(target, limit=limit))
+        return LeaseLook(now=store.now_in(target), leases=[Lease(**row) for row in rows])
 
     return store.run(work, using=using, begin=Begin.READ)
 
@@ -108,9 +107,9 @@ def outlasting_leases(store: Transactions, *, using: object = None) -> Outlastin
     """Return the leases that, because the clock was set back, end later than a lease that is extended now."""
 
     def work(target: Target) -> OutlastingLook:
-        values = store.values(target)
-        now = target.run(tasks.select_now, values)[0]["now"]
-        rows = [(timedelta(seconds=row.pop("seconds")), row) for row in target.run(outlasting, values)]
+        now = store.now_in(target)
+        found = target.run(outlasting, store.values(target))
+        rows = [(timedelta(seconds=row.pop("seconds")), row) for row in found]
         return OutlastingLook(now=now, leases={Lease(**row): lasts for lasts, row in rows})
 
     return store.run(work, using=using, begin=Begin.READ)

@@ -16,7 +16,7 @@ from ...database.grammar import Columns, Grammar, limit, sql_literal
 from ...database.tables import execution_events, task_executions, task_outbox, workers
 from ...database.target import Target
 from ...model import UNKNOWN_TASK, Claim, EventType
-from ..tasks import operations, tasks
+from ..tasks import operations
 from ..tasks.operations import freed
 from ..tasks.tasks import data_of
 from ..transactions import Transactions
@@ -47,7 +47,7 @@ def unknown_runs(store: Transactions, claims: Sequence[Claim], *, using: object 
     """
 
     def work(target: Target) -> Mapping[UUID, UnknownRun]:
-        now = target.run(tasks.select_now, store.values(target))[0]["now"]
+        now = store.now_in(target)
         found = releases_as_unknown(target, [(claim.id, claim.lease_token - 1) for claim in claims])
         present = live_workers(target, now)
         runs = {}

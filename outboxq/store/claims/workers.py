@@ -264,7 +264,7 @@ class Workers(Answering):
         def work(target: Target) -> timedelta | None:
             if (found := worker(target, worker_id)) is None:
                 return None
-            now = target.run(tasks.select_now, self._store.values(target))[0]["now"]
+            now = self._store.now_in(target)
             return now - found.last_seen_at if is_lost(found.last_seen_at, now) else None
 
         return self._store.run(work, using=using, begin=Begin.READ)
@@ -282,7 +282,7 @@ class Workers(Answering):
         span = duration(within, "live_within")
 
         def work(target: Target) -> Presence:
-            now = target.run(tasks.select_now, self._store.values(target))[0]["now"]
+            now = self._store.now_in(target)
             return Presence(at=now, workers=live_workers(target, now, span, with_ended=with_ended))
 
         return self._store.run(work, using=using, begin=Begin.READ)

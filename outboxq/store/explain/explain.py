@@ -168,10 +168,7 @@ def outlooks(store: Transactions, tasks: Sequence[TaskExecution], *, using: obje
     def work(target: Target) -> dict[UUID, Outlook]:
         packed = pack_ids(target, "tasks", ready)
         rows = {row["id"]: row for row in (target.run(waiting, store.values(target, **packed)) if ready else ())}
-        now = (
-            next((row["now"] for row in rows.values()), None)
-            or target.run(statements.select_now, store.values(target))[0]["now"]
-        )
+        now = next((row["now"] for row in rows.values()), None) or store.now_in(target)
         there = [task for task in asked if task.id in rows or task.status is TaskStatus.RUNNING]
         facts = _facts(store, target, there, rows, now)
         found = {task.id: why(task, facts) for task in there}

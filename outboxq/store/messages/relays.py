@@ -53,7 +53,6 @@ from ..producing.enqueue import insert_tasks
 from ..task_rows import row
 from ..tasks.event_log import TailCursor, marked
 from ..tasks.operations import OnChange
-from ..tasks.tasks import select_now
 from ..transactions import Transactions
 from . import relays_sql as sql
 
@@ -150,7 +149,7 @@ class Relays(Answering):
                 raise _not_found(target, name)
             values = self._store.values(target, relay=name, queue=task_of(name), most=COUNTED, limit=keys)
             return RelayDetail(
-                at=target.run(select_now, self._store.values(target))[0]["now"],
+                at=self._store.now_in(target),
                 relay=found,
                 backlogs=[ShardBacklog(**one) for one in target.run(sql.select_shard_backlogs, values)],
                 held_keys=[HeldRelayKey(**one) for one in target.run(sql.select_held_keys, values)],

@@ -28,7 +28,7 @@ from ...model import EARLIEST, LONGEST, duration
 from ...model.histograms import BOUNDS, BUCKETS, COUNTS, SECONDS, AttemptCounts
 from ...model.uuid7 import family
 from ..arguments import AnyId, identifier, parameters, storable
-from ..tasks.tasks import now, select_now
+from ..tasks.tasks import now
 from ..transactions import Transactions
 from .live import Found
 from .maintenance_jobs import MaintenanceJobs, locked
@@ -189,7 +189,7 @@ class Metrics:
 
     def _counts(self, window: timedelta, using: object, at: datetime | None, **wanted: object) -> list[TaskCounts]:
         def work(target: Target) -> tuple[Sequence[Row], datetime]:
-            until = at or target.run(select_now, self._store.values(target))[0]["now"]
+            until = at or self._store.now_in(target)
             return target.run(of_tasks, {**wanted, **_border(until, window)}), until
 
         found = []

@@ -26,7 +26,6 @@ from ...model.unknown_options import Answering, naming_options, no_queue, unused
 from ...payload.parameters import sanitize
 from ..arguments import parameters, positive, storable
 from ..claims.workers import live_workers
-from ..tasks import tasks
 from ..tasks.event_log import Count, counted_to
 from ..tasks.operations import OnChange
 from ..transactions import Transactions
@@ -225,8 +224,7 @@ class Queues(Answering):
         return {row["queue"] for found in (queue_names, samples.latest) for row in target.run(found, values)}
 
     def _of_workers(self, target: Target) -> set[str]:
-        present = target.run(tasks.select_now, self._store.values(target))[0]["now"]
-        return {name for worker in live_workers(target, present) for name in worker.queues or ()}
+        return {name for worker in live_workers(target, self._store.now_in(target)) for name in worker.queues or ()}
 
     def _is_known(self, target: Target, queue: str) -> bool:
         return self._is_used(target, queue) or queue in self._of_workers(target)

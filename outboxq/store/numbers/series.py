@@ -12,7 +12,6 @@ from ...database.target import Target
 from ...errors import InvalidArgument
 from ...model import duration
 from ..arguments import aware
-from ..tasks import tasks
 from ..transactions import Transactions
 
 _MOST = 2_000
@@ -54,7 +53,7 @@ def read_steps(
     """
 
     def work(target: Target) -> _T:
-        return read(target, _steps(since, until or target.run(tasks.select_now, store.values(target))[0]["now"], step))
+        return read(target, _steps(since, until or store.now_in(target), step))
 
     return store.run(work, using=using, begin=Begin.READ)
 

@@ -31,7 +31,6 @@ from ...model.schedules import (
 from ...model.uuid7 import uuid7
 from ..failure_log import FailureLog
 from ..task_rows import event_data, row
-from ..tasks import tasks
 from ..tasks.operations import freed
 from ..transactions import Transactions
 from . import enqueue, schedules_sql
@@ -150,7 +149,7 @@ def plant_page(
     store: Transactions, failing: FailureLog, target: Target, *, after: str, horizon: timedelta
 ) -> PlantedPage:
     """Plant the next schedules, in order of name. Schedules that another planter has locked are skipped."""
-    now = tasks.now_of(store, target)
+    now = store.now_in(target)
     values = store.values(target, until=now + horizon, after=after, limit=PAGE)
     taken = [(row.pop("planted_wrongly"), schedule_of(row)) for row in target.run(schedules_sql.take_due, values)]
     plantings: list[Planting] = []

@@ -84,7 +84,7 @@ class Schedules:
 
         def work(target: Target) -> Schedule:
             before = [] if on_change is None else self._lock(target, [schedule.name])
-            stored = self._put(target, schedule, self._now(target))
+            stored = self._put(target, schedule, self._store.now_in(target))
             values = attrgetter(*(one.name for one in fields(NewSchedule)))
             return self._changed(target, stored, None if values(stored) in map(values, before) else on_change)
 
@@ -102,7 +102,7 @@ class Schedules:
             old = _found(target, self._lock(target, [name]), name)
             new = NewSchedule(**{**{one.name: getattr(old, one.name) for one in fields(NewSchedule)}, **values})
             check_schedule(new)
-            changed = self._change(target, old, new, self._now(target), None)
+            changed = self._change(target, old, new, self._store.now_in(target), None)
             differs = any(getattr(old, one) != value for one, value in fields_of(new).items())
             return self._changed(target, changed, on_change if differs else None)
 
@@ -139,7 +139,7 @@ class Schedules:
             return sorted(changed | gone)
 
         def work(target: Target) -> None:
-            now = self._now(target)
+            now = self._store.now_in(target)
             names = differing(_schedules(target, schedules_sql.schedules))
             locked = {one.name: one for one in self._lock(target, names)}
             for name in wanted.keys() & locked.keys():
@@ -179,7 +179,7 @@ class Schedules:
             schedule = _found(target, self._lock(target, [name]), name)
             if schedule.paused_at is not None:
                 return schedule
-            return self._changed(target, self._pause(target, schedule, self._now(target), reason), on_change)
+            return self._changed(target, self._pause(target, schedule, self._store.now_in(target), reason), on_change)
 
         return self._run(work, using)
 
@@ -192,7 +192,7 @@ class Schedules:
             schedule = _found(target, self._lock(target, [name]), name)
             if schedule.paused_at is None:
                 return schedule
-            return self._changed(target, self._resume(target, schedule, self._now(target)), on_change)
+            return self._changed(target, self._resume(target, schedule, self._store.now_in(target)), on_change)
 
         return self._run(work, using)
 
@@ -205,7 +205,9 @@ class Schedules:
 
         def work(target: Target) -> None:
             schedule = _found(target, self._lock(target, [name]), name)
-            planting.cancel_planted(self._store, target, schedule, self._now(target), delayed=True, reason="removed")
+            planting.cancel_planted(
+                self._store, target, schedule, self._store.now_in(target), delayed=True, reason="removed"
+            )
             target.run(schedules_sql.remove, {"name": name})
 
         self._run(work, using, committed=lambda target, _: not self._lock(target, [name]))
@@ -221,7 +223,7 @@ class Schedules:
 
         def work(target: Target) -> Handle:
             schedule = _found(target, self._lock(target, [name]), name)
-            now = self._now(target)
+            now = self._store.now_in(target)
             task = planting.extra_task(schedule, by)
             with target.atomic():
                 target.run(enqueue.insert_tasks, self._store.values(target), [row(task)])
@@ -249,7 +251,10 @@ class Schedules:
             raise InvalidArgument(f"a backfill must end after its start, not at {end}")
 
         def work(target: Target) -> builtins.list[datetime]:
-            schedule, now = _found(target, self._lock(target, [name], lock=not dry_run), name), self._now(target)
+            schedule, now = (
+                _found(target, self._lock(target, [name], lock=not dry_run), name),
+                self._store.now_in(target),
+            )
             if last > now:
                 raise InvalidArgument(
                     f"a backfill must end in the past, not at {end}: future ticks are planted automatically"
@@ -308,7 +313,7 @@ class Schedules:
         count = positive(number)
 
         def work(target: Target) -> dict[str, builtins.list[datetime]]:
-            present, given = now or self._now(target), _packed(target, [one.name for one in active])
+            present, given = now or self._store.now_in(target), _packed(target, [one.name for one in active])
             anew = {
                 one["name"] for one in target.run(schedules_sql.planted_wrongly, self._store.values(target, **given))
             }
@@ -361,7 +366,7 @@ class Schedules:
         """Return whether `plant` with this horizon would find a schedule to plant. This does not take a lock."""
 
         def work(target: Target) -> bool:
-            values = self._store.values(target, until=self._now(target) + horizon)
+            values = self._store.values(target, until=self._store.now_in(target) + horizon)
             return bool(target.run(schedules_sql.some_due, values))
 
         return self._run(work, using, Begin.READ)
@@ -462,9 +467,6 @@ class Schedules:
             if not is_name(name):
                 raise bad_name("name", "a schedule")
         return _schedules(target, schedules_sql.lock if lock else schedules_sql.named, _packed(target, wanted))
-
-    def _now(self, target: Target) -> datetime:
-        return tasks.now_of(self._store, target)
 
     def _run(
         self,

@@ -41,7 +41,6 @@ from .dead_letter_groups import (
 from .event_log import Count, Snapshot, counted_to, had_failed
 from .idempotency import regain_keys
 from .operations import OnChange, change_all
-from .tasks import select_now
 
 log = logging.getLogger("outboxq.store")
 
@@ -193,7 +192,7 @@ class DeadLetters(Answering):
         """
 
         def work(target: Target) -> Mapping[str, frozenset[str]]:
-            since = target.run(select_now, self._store.values(target))[0]["now"] - _BLAMED_WITHIN
+            since = self._store.now_in(target) - _BLAMED_WITHIN
             blamed: dict[str, frozenset[str]] = {}
             for one in newest_groups(target, [None], limit=_BLAMED, most=_BLAMED, since=since):
                 if (version := one.blamed_version) is not None:

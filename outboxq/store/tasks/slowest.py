@@ -28,7 +28,7 @@ from ..arguments import positive, status_of
 from ..task_rows import IDS, pack_ids
 from ..transactions import Transactions
 from .task_pages import SCAN, PageFilters, ending, filter_values, find_key, page_of_ids, source_of
-from .tasks import execution_of, select_now, with_lease
+from .tasks import execution_of, with_lease
 
 
 class Slow(StrEnum):
@@ -82,7 +82,7 @@ def slowest(
         find_key(target, given)
         source = source_of(target, of, given)
         last = ending(target, source, given, up=False)
-        present = target.run(select_now, store.values(target))[0]["now"]
+        present = store.now_in(target)
         times = {
             row["id"]: time
             for row in target.run(TIMES[source], given)

@@ -12,9 +12,9 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
+from ...database.dialects import Begin
 from ...database.grammar import Grammar, limit, sql_literal
 from ...database.tables import execution_events, task_executions, task_leases, task_outbox
-from ...database.target import Target
 from ...errors import AmbiguousTask, InvalidArgument, TaskNotFound
 from ...model import ENDS_CLAIM, EventType, ExecutionEvent, TaskExecution, TaskStatus, event_type_of
 from ...model.batches import link_of
@@ -57,15 +57,7 @@ class Attempt:
 
 def now(store: Transactions, *, using: object = None) -> datetime:
     """Return the database's time, which is used for due times and leases."""
-    return store.run_one(select_now, using=using)[0]["now"]  # type: ignore[no-any-return]
-
-
-def now_of(store: Transactions, target: Target) -> datetime:
-    """Return the database's time inside this transaction. If a clock in this process supplies the time, no statement is
-    needed.
-    """
-    values = store.values(target)
-    return values["now"] or target.run(select_now, values)[0]["now"]  # type: ignore[no-any-return]
+    return store.run(store.now_in, using=using, begin=Begin.READ)
 
 
 def get(store: Transactions, task_id: AnyId, *, using: object = None) -> TaskExecution:
@@ -208,10 +200,6 @@ def data_of(text: str | None) -> dict[str, Any]:
 
 _task_id = sa.bindparam("task_id", type_=sa.Uuid, required=True)
 _first, _last = (sa.bindparam(name, type_=sa.Uuid, required=True) for name in ("first", "last"))
-
-
-def select_now(g: Grammar) -> sa.Select[Any]:
-    return sa.select(g.now.label("now"))
 
 
 def select_task(_: Grammar) -> sa.Select[Any]:
