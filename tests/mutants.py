@@ -2190,7 +2190,7 @@ MUTANTS = (
     ),
     Mutant(
         "SQLite transactions begin with BEGIN DEFERRED instead of BEGIN IMMEDIATE",
-        "outboxq/database/dialects/sqlite_engine.py",
+        "outboxq/database/dialects/sqlite.py",
         (('dict.fromkeys(Begin, "BEGIN IMMEDIATE")', 'dict.fromkeys(Begin, "BEGIN DEFERRED")'),),
         ("tests/dialects/test_claim_locks.py", "tests/contract/test_host_engine.py"),
     ),

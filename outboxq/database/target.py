@@ -23,7 +23,7 @@ from sqlalchemy.exc import DataError, DBAPIError, SQLAlchemyError, UnboundExecut
 from ..context import TaskContext
 from ..errors import ConfigurationError, InvalidTarget
 from .dialects import Batch, Dialect, Execute, Prepared, Row, dialect_for
-from .dialects.sqlite_engine import file_of
+from .dialects.sqlite_file import file_of
 from .drivers import advice, is_async_psycopg, is_psycopg
 from .engine_events import listen
 from .grammar import Builder

@@ -132,7 +132,7 @@ def test_a_command_reports_how_long_another_connection_has_locked_the_file(sqlit
         holder.exec_driver_sql("SELECT 1")  # this takes the write lock
         with monkeypatch.context() as patched:
             patched.setattr(engines, "create_engine", impatient)
-            patched.setattr("outboxq.database.dialects.sqlite_engine.set_up", lambda *_: None)
+            patched.setattr("outboxq.database.dialects.sqlite.SqliteDialect.set_up", lambda *_: None)
             said = refused(sqlite, "queue", "pause", "mail")
     file = sqlite.engine.url.database
     assert f"another connection, in this or another process, has kept the SQLite file {file} locked for " in said

@@ -12,8 +12,7 @@ from ...errors import ConfigurationError, UnsupportedDatabase
 from ..drivers import ensure_psycopg
 from .base import Begin, Dialect, milliseconds_of_a_statement, signal_behind, statement_timeout
 from .plans import Alike, Batch, Execute, Prepared, Row
-from .sqlite_engine import real_path
-from .sqlite_file import LOG_KEPT, Log, OpenFile, damaged, is_damaged
+from .sqlite_file import LOG_KEPT, Log, OpenFile, damaged, is_damaged, real_path
 
 __all__ = [
     "LOG_KEPT",

@@ -1,31 +1,41 @@
 """Run on SQLite: a transition's steps one after the other under BEGIN IMMEDIATE, batches sent as one JSON parameter,
-and Python's clock.
+and Python's clock. The connections are outboxq's own or a caller's.
 """
 
 from __future__ import annotations
 
+import re
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from operator import attrgetter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
+import tenacity
 from sqlalchemy import Dialect as SqlalchemyDialect
-from sqlalchemy import Engine
+from sqlalchemy import Engine, event
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from ...errors import ConfigurationError, UnsupportedDatabase
+from ..engine_events import listen
 from ..grammar import Columns, Transition
-from . import sqlite_engine, sqlite_file
-from .base import Dialect
+from . import sqlite_file
+from .base import Begin, Dialect, Version
 from .plans import Encoder, Script, packed
 from .sqlite_grammar import SqliteGrammar
+
+# A deferred transaction that begins to write fails immediately if another has written in the meantime, whatever the
+# busy timeout is.
+BEGIN: Final[Mapping[Begin, str]] = {
+    **dict.fromkeys(Begin, "BEGIN IMMEDIATE"),
+    **dict.fromkeys((Begin.READ, Begin.SNAPSHOT), "BEGIN DEFERRED"),
+}
 
 
 class SqliteDialect(Dialect):
     name = "sqlite"
-    begin: ClassVar = sqlite_engine.BEGIN
+    begin: ClassVar = BEGIN
     reads_before_writing = True
     one_writer = True
     one_statement = notifies = stops_midway = has_roles = has_partitions = measures_tables = has_clock = False
@@ -39,13 +49,6 @@ class SqliteDialect(Dialect):
     def __init__(self, compiler: SqlalchemyDialect, schema: None) -> None:
         super().__init__(compiler, schema, SqliteGrammar())
 
-    fetch = staticmethod(sqlite_engine.fetch)
-    is_unreadable = staticmethod(sqlite_engine.is_unreadable)
-    begin_statements = staticmethod(sqlite_engine.begin_statements)
-    execute_begin = staticmethod(sqlite_engine.execute_begin)
-    keep_settings = staticmethod(sqlite_engine.keep_settings)
-
-    hurry = staticmethod(sqlite_engine.hurry)
     is_open = staticmethod(attrgetter("in_transaction"))
     keep_private = staticmethod(sqlite_file.keep_private)
     open_file = staticmethod(sqlite_file.open_file)
@@ -69,7 +72,7 @@ class SqliteDialect(Dialect):
         return [kind.dialect_impl(self.compiler).bind_processor(self.compiler) for kind in columns.values()]
 
     def database_name(self, url: URL) -> str | None:
-        return sqlite_engine.real_path(url.database) if url.database and not url.database.startswith("file:") else None
+        return sqlite_file.real_path(url.database) if url.database and not url.database.startswith("file:") else None
 
     def called(self, address: str) -> str:
         return f"the SQLite file {address}"
@@ -106,15 +109,97 @@ class SqliteDialect(Dialect):
         return True
 
     def set_up(self, engine: Engine) -> None:
-        sqlite_engine.set_up(engine, self.is_transient)
+        """Put every connection into WAL mode. Set a long busy timeout, because SQLite does not grant the writer lock in
+        the order of the requests.
+        """
+
+        def connected(connection: sqlite3.Connection, _record: Any) -> None:
+            connection.execute("PRAGMA busy_timeout = 30000")
+            # Switching a file to WAL mode locks it, and SQLite does not wait for that lock.
+            tenacity.Retrying(
+                retry=tenacity.retry_if_exception(self.is_transient),
+                wait=tenacity.wait_random(0.001, 0.05),
+                stop=tenacity.stop_after_delay(30),
+                reraise=True,
+            )(connection.execute, "PRAGMA journal_mode = WAL")
+            # LOG_KEPT: a long-running reader must not leave a huge log behind.
+            connection.execute("PRAGMA journal_size_limit = 67108864")
+
+        event.listen(engine, "connect", connected)
         sqlite_file.follow(engine)
+
+    def keep_settings(self, engine: Engine) -> None:
+        """Record the commit durability of our own engine's connections, so that `begin_statements` may vary it."""
+        event.listen(engine, "connect", _remember)
+
+    def hurry(self, engine: Engine) -> None:
+        """Make an engine's connections wait for the writer's lock for 50 ms at a time.
+
+        SQLite has no queue for that lock. A waiting connection checks the lock after 1, 2, 5 … ms, and eventually only
+        every 100 ms. So of two connections, the one that has waited for less time checks more often, and gets the lock
+        first. As a result, four busy workers kept a heartbeat waiting for over two seconds. A connection that starts
+        waiting again therefore also checks more often.
+        """
+        event.listen(engine, "connect", lambda raw, _record: raw.execute("PRAGMA busy_timeout = 50"))
+
+    def begin_statements(
+        self,
+        begin: Begin,
+        info: MutableMapping[Any, Any],
+        version: Version,  # noqa: ARG002
+    ) -> Iterator[str]:
+        """Return the statements that begin a transaction. On our own connections, the transaction commits as durably as
+        `begin` requires.
+
+        An asynchronous commit is in the log but not yet on disk, so a machine crash may undo it and everything after
+        it. A later flush by any connection includes this commit, because the log is a single file, which is read up to
+        its first gap.
+        """
+        if (kept := info.get(_KEPT)) is not None:
+            level = min(kept, _NORMAL) if begin in {Begin.ASYNCHRONOUS, Begin.SINGLE_ASYNCHRONOUS} else kept
+            if level != info[_NOW]:
+                yield f"PRAGMA synchronous = {level}"  # SQLite refuses it inside a transaction
+                info[_NOW] = level
+        yield BEGIN[begin]
+
+    def execute_begin(self, raw: Any, text: str, execute: Callable[[str], object]) -> None:  # noqa: ARG002
+        execute(text)
 
     def version(self, raw: Any) -> int | None:
         return raw.execute("PRAGMA data_version").fetchone()[0]  # type: ignore[no-any-return]
 
     def begin_for_real(self, engine: Engine) -> None:
-        sqlite_engine.begin_for_real(engine)
+        event.listen(engine, "connect", _begin_by_hand)
+        listen(engine, "begin", _begin)
         self.set_up(engine)
+
+    def fetch(
+        self,
+        raw: sqlite3.Connection,
+        sql: str,
+        parameters: Mapping[str, Any],
+        info: MutableMapping[Any, Any] | None = None,  # noqa: ARG002
+    ) -> list[tuple[Any, ...]]:
+        """Return rows in the driver's own types, despite the row and text factories of the caller's connection."""
+        cursor = raw.cursor()
+        cursor.row_factory = None
+        text_factory, raw.text_factory = raw.text_factory, str
+        try:
+            return cursor.execute(sql, parameters).fetchall()
+        except sqlite3.OperationalError as error:
+            if not self.is_unreadable(sql, error):
+                raise
+            # An unreadable text in one row must not hide the others.
+            raw.text_factory = lambda text: text.decode(errors="replace")
+            return cursor.execute(sql, parameters).fetchall()
+        finally:
+            raw.text_factory = text_factory
+            cursor.close()
+
+    def is_unreadable(self, sql: str, error: BaseException) -> bool:
+        """Return whether a statement that only reads failed because of text that is not UTF-8."""
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        return str(cause).startswith(sqlite_file.NO_TEXT) and not _WRITES.search(sql)
 
     def is_transient(self, error: BaseException) -> bool:
         return sqlite_file.code(error) in _BUSY
@@ -153,3 +238,30 @@ _OF_OURS = (
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
 _FAILS = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_NOMEM})
 _NO_ROOM = _FAILS | {sqlite3.SQLITE_READONLY}
+_WRITES = re.compile(r"\b(INSERT|UPDATE|DELETE)\b")
+"""Matches statements that write. Only statements that read may be run twice."""
+_KEPT, _NOW = "outboxq_synchronous", "outboxq_synchronous_now"
+"""Keys in the `info` of our own connection: the durability that it was opened with, and the current one."""
+_NORMAL = 1
+
+
+def _remember(connection: sqlite3.Connection, record: Any) -> None:
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    [(level,)] = cursor.execute("PRAGMA synchronous").fetchall()
+    cursor.close()
+    record.info[_KEPT] = record.info[_NOW] = level
+
+
+def _begin_by_hand(connection: sqlite3.Connection, _record: Any) -> None:
+    connection.isolation_level = None
+
+
+def _begin(connection: Any) -> None:
+    options = connection.get_execution_options()
+    if options.get("isolation_level") == "AUTOCOMMIT":
+        return
+    # SQLAlchemy restores the driver's own way of beginning transactions after every AUTOCOMMIT use of a pooled
+    # connection.
+    connection.connection.dbapi_connection.isolation_level = None
+    connection.exec_driver_sql("BEGIN DEFERRED" if options.get("sqlite_begin") == "DEFERRED" else "BEGIN IMMEDIATE")

@@ -16,6 +16,7 @@ import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -92,13 +93,37 @@ def open_file(raw: sqlite3.Connection) -> OpenFile | None:
     """Return the file that a connection has open; None if its database is in memory, or if its file no longer
     exists.
     """
+    file = _main_file(raw)
+    identity = None if file is None else _identity(file)
+    return None if file is None or identity is None else OpenFile(file, identity, _beside(file))
+
+
+def file_of(raw: sqlite3.Connection) -> str | None:
+    """Return the real path of the file that a connection has open; None if its database is in memory."""
+    file = _main_file(raw)
+    return None if file is None else real_path(file)
+
+
+def _main_file(raw: sqlite3.Connection) -> str | None:
     cursor = raw.cursor()
     cursor.row_factory = None
-    listed = [str(file) for _, name, file in cursor.execute("PRAGMA database_list") if name == "main" and file]
-    cursor.close()
-    if not listed or (identity := _identity(listed[0])) is None:
-        return None
-    return OpenFile(listed[0], identity, _beside(listed[0]))
+    text_factory, raw.text_factory = raw.text_factory, os.fsdecode
+    try:
+        return next((file for _, name, file in cursor.execute("PRAGMA database_list") if name == "main" and file), None)
+    finally:
+        raw.text_factory = text_factory
+        cursor.close()
+
+
+def real_path(file: str) -> str:
+    """Return the path by which connections to one file are recognized as connections to the same database."""
+    # A relative path depends on the process's current directory, so it is made absolute outside the cache.
+    return _resolved(file if file.startswith("/") else str(Path(file).absolute()))
+
+
+@lru_cache(maxsize=64)
+def _resolved(file: str) -> str:
+    return str(Path(file).resolve())
 
 
 def follow(engine: Engine) -> None:
