@@ -3064,13 +3064,13 @@ MUTANTS = (
     ),
     Mutant(
         "the listeners of an engine are not called for outboxq's transactions",
-        "outboxq/database/own_target.py",
+        "outboxq/database/target.py",
         (('    if not getattr(engine, "_has_events", True):\n        return False\n', "    return False\n"),),
         ("tests/dialects/test_own_target.py",),
     ),
     Mutant(
         "a transaction does not end if its Connection has been requested",
-        "outboxq/database/own_target.py",
+        "outboxq/database/target.py",
         (
             (
                 "        self._is_bare, self._known = False, None\n        return",
@@ -3081,13 +3081,13 @@ MUTANTS = (
     ),
     Mutant(
         "a connection that is lost at its COMMIT leaves all other connections in the pool",
-        "outboxq/database/own_target.py",
+        "outboxq/database/target.py",
         (("self._as_sqlalchemys(error, None, self._raw())", "self._wrapped(error, None)"),),
         ("tests/dialects/test_own_target.py",),
     ),
     Mutant(
         "a connection is reused after Ctrl-C has interrupted its COMMIT",
-        "outboxq/database/own_target.py",
+        "outboxq/database/target.py",
         (("            if not isinstance(error, Exception):  # a", "            if False:  # a"),),
         ("tests/dialects/test_own_target.py",),
     ),
@@ -3099,7 +3099,7 @@ MUTANTS = (
     ),
     Mutant(
         "the pool keeps a connection to a standby",
-        "outboxq/database/own_target.py",
+        "outboxq/database/target.py",
         (
             (
                 "            if is_midway or self.dialect.is_of_standby(error, raw):\n",

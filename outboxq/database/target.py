@@ -1,37 +1,35 @@
-"""Write inside the transaction that a task belongs to, on that transaction's connection, with any supported library.
+"""Run compiled statements in an open transaction, outboxq's own or the caller's, on its connection.
 
-A target runs compiled statements on the caller's connection. A target never commits or rolls back the transaction, and
-never closes the connection. It does not catch database errors, because otherwise the transaction's owner would not know
-that the transaction has been aborted.
+A caller's target never commits or rolls back the transaction, and never closes the connection. It does not catch
+database errors, because otherwise the transaction's owner would not know that the transaction has been aborted.
 """
 
 from __future__ import annotations
 
+import logging
 import sqlite3
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType, TracebackType
+from typing import Any, Self
 
 from sqlalchemy import Connection, Engine, TwoPhaseTransaction
 from sqlalchemy import Dialect as SqlalchemyDialect
-from sqlalchemy.exc import DataError, DBAPIError, SQLAlchemyError, UnboundExecutionError
+from sqlalchemy.engine import RootTransaction
+from sqlalchemy.exc import DataError, DBAPIError, SQLAlchemyError
+from sqlalchemy.pool import PoolProxiedConnection
+from sqlalchemy.util import memoized_property
 
-from ..context import TaskContext
 from ..errors import ConfigurationError, InvalidTarget
-from .dialects import Batch, Dialect, Execute, Prepared, Row, dialect_for
+from .dialects import Batch, Begin, Dialect, Execute, Prepared, Row, dialect_for
 from .dialects.sqlite_file import file_of
 from .drivers import advice, is_async_psycopg, is_psycopg
 from .engine_events import listen
 from .grammar import Builder
-from .tables import task_executions
 
-if TYPE_CHECKING:
-    from sqlalchemy.orm import Session
-
+log = logging.getLogger("outboxq.store")
 
 Rows = list[tuple[Any, ...]]
 
@@ -39,7 +37,6 @@ _DATABASE = "outboxq.database"
 _SAVEPOINT = "SAVEPOINT outboxq"
 _NO_SAVEPOINT = nullcontext()
 _NO_VALUES: Mapping[str, Any] = MappingProxyType({})
-_OUR_WRITE = task_executions.update()
 
 
 class Target(ABC):
@@ -134,18 +131,6 @@ class Target(ABC):
         self.execute("RELEASE outboxq", {})
 
 
-def target_of(using: object, *, schema: str | None = None, dialect: Dialect | None = None) -> Target:
-    """Return the target for the object that a caller passed to `using()`.
-
-    The object may be a SQLAlchemy Session, scoped_session or Connection, a psycopg or sqlite3 connection, or a Django
-    connection or alias. `dialect` is this schema's dialect for the database that is probably in use. Raises
-    InvalidTarget, which says what to pass instead, for anything without an open transaction.
-    """
-    target = _wrap(using, schema, dialect)
-    target.check()
-    return target
-
-
 class SqlalchemyTarget(Target):
     """A SQLAlchemy Connection. A connection that outboxq opened does not need `check`.
 
@@ -216,7 +201,7 @@ class SqlalchemyTarget(Target):
         if isinstance(raw, sqlite3.Connection):
             self._check_sqlite(raw)
         elif is_psycopg(raw) or is_async_psycopg(raw):  # the latter inside `AsyncSession.run_sync`
-            _check_open(self.dialect, raw, "this SQLAlchemy connection is in AUTOCOMMIT mode")
+            check_open(self.dialect, raw, "this SQLAlchemy connection is in AUTOCOMMIT mode")
             self._check_two_phase()
         else:
             raise InvalidTarget(advice(self.connection.dialect.driver))
@@ -224,12 +209,12 @@ class SqlalchemyTarget(Target):
     def has_real_savepoints(self) -> bool:
         """Return False for a SQLite connection whose driver would commit at the end of the first savepoint."""
         raw = self._raw()
-        return not (isinstance(raw, sqlite3.Connection) and _begins_by_itself(raw))
+        return not (isinstance(raw, sqlite3.Connection) and begins_by_itself(raw))
 
     def _check_sqlite(self, raw: sqlite3.Connection) -> None:
         if not self.connection.in_transaction():
             self.execute("SELECT 1", {})  # begins a transaction, as SQLAlchemy would with the caller's first statement
-        if _begins_by_itself(raw):
+        if begins_by_itself(raw):
             # True for a transactional task's connection, whose transaction the store begins.
             ours = "outboxq_begins" in self.connection.get_execution_options()
             if self.connection.in_nested_transaction() and not ours:
@@ -276,7 +261,7 @@ class SqlalchemyTarget(Target):
     def database(self) -> str | None:
         known = self._info()  # SQLAlchemy drops it with the driver's connection
         if _DATABASE not in known:
-            known[_DATABASE] = _database_of(self._raw())
+            known[_DATABASE] = database_of(self._raw())
         return known[_DATABASE]  # type: ignore[no-any-return]
 
     def _as_sqlalchemys(self, error: Exception, sql: str | None, raw: Any) -> BaseException:
@@ -322,129 +307,136 @@ class SqlalchemyTarget(Target):
         return self.connection.info
 
 
-class DriverTarget(Target):
-    """A psycopg or sqlite3 connection."""
+class OwnTarget(SqlalchemyTarget):
+    """A transaction of our own: a context manager that takes a connection from the pool, commits after the block, and
+    returns the connection.
 
-    def __init__(self, connection: Any, dialect: Dialect) -> None:
-        super().__init__(dialect)
-        self.connection = connection
-
-    def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
-        try:
-            return self.dialect.fetch(self.connection, sql, parameters)
-        except self.dialect.driver_error as error:
-            self.dialect.hide_rows(error)
-            raise
-
-    def check(self) -> None:
-        if not isinstance(self.connection, sqlite3.Connection):
-            _check_open(self.dialect, self.connection, "this psycopg connection is in autocommit mode")
-        elif not self.connection.in_transaction:
-            if not _begins_by_itself(self.connection):
-                raise InvalidTarget(
-                    "no transaction is open on this sqlite3 connection, which does not begin one automatically (isolation_level=None); "
-                    'execute("BEGIN IMMEDIATE") first'
-                )
-            self.execute("BEGIN IMMEDIATE", {})
-
-    def database(self) -> str | None:
-        return _database_of(self.connection)
-
-    def _raw(self) -> object:
-        return self.connection
-
-
-class DjangoTarget(Target):
-    """A Django connection, used through its own cursor, because SQLAlchemy on Django's raw connection would roll back
-    the user's work.
+    Creating SQLAlchemy's Connection takes as much time as all the other layers between an enqueue and the driver. So a
+    Connection is created only if the engine echoes, has listeners or needs options, or if a transactional task or the
+    handling of an error needs one. Once it has been created, the Connection ends the transaction.
     """
 
-    def __init__(self, connection: Any, schema: str | None) -> None:
-        super().__init__(dialect_for(connection.vendor, schema=schema, paramstyle="pyformat"))
-        self.connection = connection
+    own = True
 
-    def execute(self, sql: str, parameters: Mapping[str, Any]) -> Rows:
+    _is_bare = False
+    """True as long as the pool's connection is used without a Connection."""
+    _transaction: RootTransaction
+    """The Connection's transaction, once the Connection has been created."""
+
+    def __init__(self, engine: Engine, dialect: Dialect, options: Mapping[str, Any]) -> None:
+        """`options` are the execution options that the engine's connections need."""
+        self._engine, self._options = engine, options
+        if options or engine.echo or _has_listeners(engine):
+            super().__init__(self.connection, None, dialect)
+            return
+        Target.__init__(self, dialect)
         try:
-            with self.connection.cursor() as cursor:
-                cursor.execute(sql, parameters or None)
-                return list(cursor.fetchall()) if cursor.description else []
-        except Exception as error:
-            self.dialect.hide_rows(error)
+            self._pooled: PoolProxiedConnection = engine.raw_connection()
+        except engine.dialect.loaded_dbapi.Error as error:
+            raise self._wrapped(error, None) from error
+        self._is_bare = True
+        self._driver: Any = self._pooled.dbapi_connection
+        self._takes_the_long_way = not isinstance(self._driver, dialect.driver_connection)
+        if not self._takes_the_long_way:
+            self._known = self._driver, self._pooled.info
+
+    # Not functools.cached_property: until Python 3.12, all instances share its lock, so a thread that waits for the pool
+    # would keep the others from their connections.
+    @memoized_property
+    def connection(self) -> Connection:
+        """The Connection, in which SQLAlchemy has begun a transaction."""
+        connection = Connection(self._engine, self._pooled) if self._is_bare else self._engine.connect()
+        try:
+            if self._options:
+                connection.execution_options(**self._options)
+            self._transaction = connection.begin().__enter__()
+        except BaseException:
+            connection.close()
             raise
+        self._is_bare, self._known = False, None
+        return connection
 
-    def check(self) -> None:
-        if not self.connection.in_atomic_block and self.connection.get_autocommit():
-            raise InvalidTarget(
-                f"no transaction is open on the Django connection {self.connection.alias!r}, so the task could not be "
-                "rolled back with your rows; enqueue inside transaction.atomic()"
-            )
-        raw = self.connection.connection
-        if isinstance(raw, sqlite3.Connection) and not raw.in_transaction:
-            # After set_autocommit(False) the driver would begin too, but not before a savepoint.
-            self.execute("BEGIN IMMEDIATE", {})
+    def __enter__(self) -> Self:
+        return self
 
-    def forbid_commit(self, reason: Callable[[], InvalidTarget | None]) -> None:
-        """Make Django roll back the innermost `atomic()` block that has a savepoint when that block ends. Django itself
-        rolls back that block after an error in an `atomic()` block without a savepoint.
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if not self._is_bare:
+                self._transaction.__exit__(kind, error, traceback)
+            elif kind is None:
+                self._commit()
+        finally:
+            self._pooled.close() if self._is_bare else self.connection.close()
+
+    def begin(self, begin: Begin) -> None:
+        """Begin the transaction in the database, unless the transaction is one statement that does not need a BEGIN."""
+        if not self.dialect.begin[begin]:
+            return
+        raw, info = self._raw(), self._info()
+        if getattr(raw, "in_transaction", False):  # an application's engine may have begun a transaction on its own
+            self.execute("ROLLBACK", {})
+        execute = self.connection.exec_driver_sql if self._takes_the_long_way else raw.execute
+        for text in self.dialect.begin_statements(begin, info, self._engine.dialect.server_version_info):
+            try:
+                self.dialect.execute_begin(raw, text, execute)
+            except self.dialect.driver_error as error:
+                raise self._as_sqlalchemys(error, text, raw) from error
+
+    def roll_back(self, error: BaseException) -> None:
+        """Roll back the transaction because of `error`. SQLAlchemy does not roll back if it considers the connection to
+        be autocommit.
+
+        A signal's exception, such as KeyboardInterrupt, may be raised during a statement. A rollback would then fail,
+        and its error, which looks like an outage, would replace the exception. In this case, the connection is closed
+        instead.
         """
-        if self.connection.in_atomic_block and (error := reason()) is not None:
-            self.connection.rollback_exc = error  # the cause of the error that Django raises at the next query
-            self.connection.set_rollback(True)
+        is_midway = self.dialect.stops_midway and not isinstance(error, Exception)
+        try:
+            raw = self._raw()
+            if not is_midway:
+                raw.rollback()
+            if is_midway or self.dialect.is_of_standby(error, raw):
+                self.connection.invalidate(error)  # another host in the URL may be the primary now
+        except Exception as failed:  # noqa: BLE001 - `error` is the one to raise
+            log.debug("the rollback failed: %s", failed)
+            # Otherwise, the pool would log an ERROR when it resets the lost connection, or SQLAlchemy's own rollback
+            # would raise the loss in place of `error`.
+            if isinstance(failed, self.dialect.driver_error):
+                self._drop_if_lost(failed, self._raw())
+        except BaseException as interruption:
+            if self.dialect.stops_midway:
+                self.connection.invalidate(interruption)
+            raise
 
-    def is_aborted(self) -> bool:
-        # Django itself refuses statements in a block whose error it has seen.
-        return self.connection.needs_rollback or self._raw() is None or super().is_aborted()
+    def _commit(self) -> None:
+        """Commit as SQLAlchemy's transaction does, unless a statement without a BEGIN has already been committed."""
+        try:
+            if self.dialect.is_open(self._driver):
+                self._engine.dialect.do_commit(self._driver)
+        except self.dialect.driver_error as error:
+            raise self._as_sqlalchemys(error, None, self._raw()) from error
+        except BaseException as error:
+            if not isinstance(error, Exception):  # a signal has interrupted the COMMIT
+                self.connection.invalidate(error)
+            raise
 
-    def database(self) -> str | None:
-        # Ask the connection instead of the settings, which may contain a service in place of a name.
-        return _database_of(self.connection.connection)
+    def _raw(self) -> Any:
+        return self._driver if self._is_bare else super()._raw()
 
-    def _raw(self) -> object:
-        return self.connection.connection
-
-
-def _wrap(using: Any, schema: str | None, dialect: Dialect | None) -> Target:
-    if isinstance(using, TaskContext):
-        using = using.target
-    if isinstance(using, Connection):
-        return SqlalchemyTarget(using, schema, dialect)
-    if _is_a("session", "Session", using):
-        return SqlalchemyTarget(_connection_of(using), schema, dialect)
-    if _is_a("scoping", "scoped_session", using):
-        return SqlalchemyTarget(_connection_of(using()), schema, dialect)
-    if is_psycopg(using):
-        return DriverTarget(using, dialect_for("postgresql", schema=schema))
-    if isinstance(using, sqlite3.Connection):
-        return DriverTarget(using, dialect_for("sqlite", schema=schema))
-    if isinstance(using, str):
-        return DjangoTarget(_django_connection(using), schema)
-    if hasattr(using, "in_atomic_block") and hasattr(using, "settings_dict"):
-        return DjangoTarget(using, schema)
-    raise InvalidTarget(refusal(using))
-
-
-def _is_a(module: str, name: str, using: object) -> bool:
-    """Return whether `using` is an instance of the class `name` in this module of `sqlalchemy.orm`. An instance cannot
-    exist unless the module is imported.
-
-    So a process that does not use sessions avoids the import, which takes a quarter as long as importing SQLAlchemy.
-    """
-    kind = getattr(sys.modules.get(f"sqlalchemy.orm.{module}"), name, None)
-    return kind is not None and isinstance(using, kind)
+    def _info(self) -> MutableMapping[Any, Any]:
+        return self._pooled.info if self._is_bare else super()._info()
 
 
-def _connection_of(session: Session) -> Connection:
-    try:
-        # Request the connection for a write to our table, because a Session may have one engine for each table and no
-        # default engine, and another engine for reads.
-        return session.connection(bind_arguments={"clause": _OUR_WRITE})
-    except UnboundExecutionError:
+def check_open(dialect: Dialect, raw: object, autocommit: str) -> None:
+    if not dialect.is_open(raw):
         raise InvalidTarget(
-            "this Session has no engine for outboxq's tables; give it a default bind=, or bind those tables too"
-        ) from None
+            f"{autocommit} and no transaction is open on it, so the task could not be rolled back with your rows; begin one"
+        )
 
 
-def _begins_by_itself(raw: sqlite3.Connection) -> bool:
+def begins_by_itself(raw: sqlite3.Connection) -> bool:
     """Return True if the driver begins transactions (its default mode), and False if the user or SQLAlchemy's begin
     event does.
     """
@@ -452,7 +444,31 @@ def _begins_by_itself(raw: sqlite3.Connection) -> bool:
     return raw.isolation_level is not None and getattr(raw, "autocommit", legacy) == legacy
 
 
-def hears_errors(dialect: SqlalchemyDialect) -> bool:
+def database_of(raw: object) -> str | None:
+    if isinstance(raw, sqlite3.Connection):
+        return file_of(raw)
+    return raw.info.dbname if is_psycopg(raw) or is_async_psycopg(raw) else None
+
+
+def _has_listeners(engine: Engine) -> bool:
+    """Return whether anything listens to the engine's connections, transactions, statements or errors."""
+    # In SQLAlchemy 2.0.0, the class has the attribute only once something listens to it.
+    if getattr(Connection, "_has_events", False) or _hears_errors(engine.dialect):
+        return True
+    if not getattr(engine, "_has_events", True):
+        return False
+    heard = engine.dispatch
+    return bool(
+        heard.engine_connect
+        or heard.begin
+        or heard.before_cursor_execute
+        or heard.after_cursor_execute
+        or heard.commit
+        or heard.rollback
+    )
+
+
+def _hears_errors(dialect: SqlalchemyDialect) -> bool:
     """Return whether anything listens to the errors of an engine with this dialect.
 
     SQLAlchemy also checks `_has_events` before it calls listeners. Asking an object for the listeners to one of its
@@ -463,7 +479,7 @@ def hears_errors(dialect: SqlalchemyDialect) -> bool:
 
 def _hears_statements(connection: Connection) -> bool:
     """Return whether anything listens to the connection's statements or to their errors."""
-    if hears_errors(connection.dialect):
+    if _hears_errors(connection.dialect):
         return True
     if not (getattr(connection, "_has_events", True) or getattr(connection.engine, "_has_events", True)):
         return False
@@ -479,77 +495,4 @@ def _dialect_of(connection: Connection, schema: str | None) -> Dialect:
         raise
 
 
-_ASYNC_DRIVERS = frozenset({"aiosqlite", "asyncpg"})
 _OTHER_DRIVERS = frozenset({"psycopg2", "psycopg2cffi", "asyncpg", "pg8000"})
-
-
-def _check_open(dialect: Dialect, raw: object, autocommit: str) -> None:
-    if not dialect.is_open(raw):
-        raise InvalidTarget(
-            f"{autocommit} and no transaction is open on it, so the task could not be rolled back with your rows; begin one"
-        )
-
-
-def _database_of(raw: object) -> str | None:
-    if isinstance(raw, sqlite3.Connection):
-        return file_of(raw)
-    return raw.info.dbname if is_psycopg(raw) or is_async_psycopg(raw) else None
-
-
-def _django_connection(alias: str) -> Any:
-    try:
-        from django.core.exceptions import ImproperlyConfigured
-        from django.db import connections
-        from django.utils.connection import ConnectionDoesNotExist
-    except ImportError:
-        raise InvalidTarget(f"{alias!r} looks like a Django database alias, but Django is not installed") from None
-    try:
-        return connections[alias]
-    except ConnectionDoesNotExist:
-        known = ", ".join(map(repr, connections))
-        raise InvalidTarget(f"Django has no database {alias!r}; DATABASES in the settings has {known}") from None
-    except ImproperlyConfigured:
-        raise InvalidTarget(
-            f"{alias!r} looks like a Django database alias, but this process has no Django settings; pass a Session or a connection"
-        ) from None
-
-
-def refusal(using: object) -> str:
-    """Return the message for an object that provides no transaction. The message says what to pass instead."""
-    kind = type(using)
-    name = f"{kind.__module__}.{kind.__qualname__}"
-    if isinstance(using, type):
-        return f"{using.__name__} is a class and has no transaction; pass the instance whose transaction the task belongs to"
-    if any(base.__module__ == "sqlalchemy.orm.session" and base.__name__ == "sessionmaker" for base in kind.__mro__):
-        return "a sessionmaker has no transaction; pass the Session that it made, whose transaction the task belongs to"
-    if isinstance(using, Engine):
-        return "an Engine has no transaction; pass the Session or Connection whose transaction the task belongs to"
-    if any(base.__module__ == "outboxq.outbox" for base in kind.__mro__):
-        return "this task belongs to another Outbox; pass that Outbox, or a Session or Connection to its database"
-    if any(base.__module__.startswith("sqlalchemy.ext.asyncio") for base in kind.__mro__):
-        if (driver := _driver_of(using)) in _ASYNC_DRIVERS:
-            return advice(driver)
-        if kind.__name__ == "AsyncEngine":
-            return (
-                "an AsyncEngine has no transaction; write inside an AsyncSession on it: await session.run_sync(lambda s: "
-                "task.using(s).enqueue(…))"
-            )
-        given = "connection" if any(base.__name__ == "AsyncConnection" for base in kind.__mro__) else "session"
-        return (
-            f"outboxq is synchronous; inside an {kind.__name__}, write: await {given}.run_sync(lambda s: task.using(s).enqueue(…)); pass "
-            "using=s to emit, batch and inbox.accept, and write chain(…).using(s).enqueue() for a chain"
-        )
-    if is_async_psycopg(using):
-        return "outboxq is synchronous; enqueue on a psycopg.Connection"
-    return (
-        f"cannot enqueue on {name}; pass a SQLAlchemy Session or Connection, a psycopg or sqlite3 connection, a Django "
-        "connection or alias, or the context of a transactional task"
-    )
-
-
-def _driver_of(using: object) -> str | None:
-    """Return the driver of an asynchronous engine, connection or session; None if it is not known."""
-    if hasattr(using, "registry"):  # a scoped session would create a session
-        return None
-    engine = getattr(using, "engine", None) or getattr(using, "bind", None) or using
-    return getattr(getattr(engine, "dialect", None), "driver", None)

@@ -22,11 +22,11 @@ from ..database import table_locks
 from ..database.dialects import Begin, Dialect, OpenFile, Row, channel, damaged, dialect_for, signal_behind
 from ..database.engine import connection_options, detached, reserve
 from ..database.grammar import Builder, Grammar
-from ..database.own_target import OwnTarget
 from ..database.privileges import Feature
 from ..database.queue_order import FLOORS
 from ..database.revisions import no_file
-from ..database.target import DriverTarget, SqlalchemyTarget, Target, target_of
+from ..database.target import OwnTarget, SqlalchemyTarget, Target
+from ..database.using import DriverTarget, target_of
 from ..errors import ConfigurationError, FileUnusable, InvalidTarget
 from . import schema
 from .failure_log import sentence

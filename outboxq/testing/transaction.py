@@ -19,7 +19,8 @@ from sqlalchemy.orm import Session, scoped_session
 
 from ..database.dialects import Begin, Dialect
 from ..database.privileges import Feature
-from ..database.target import DjangoTarget, SqlalchemyTarget, Target, target_of
+from ..database.target import SqlalchemyTarget, Target
+from ..database.using import DjangoTarget, target_of
 from ..errors import ConfigurationError, InvalidTarget
 from ..integration import Integration
 from ..integration.sessions import SessionIntegration, join

@@ -16,7 +16,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 
 from outboxq.database.dialects import Log, sqlite_file
-from outboxq.database.target import target_of
+from outboxq.database.using import target_of
 from outboxq.errors import InvalidArgument, InvalidTransition, NotPermitted
 from outboxq.model.actions import Interface, Operator
 from outboxq.operating.worker_verbs import END_SESSION

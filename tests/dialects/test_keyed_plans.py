@@ -19,7 +19,7 @@ import pytest
 from sqlalchemy import Connection
 
 from outboxq.database.dialects import Begin, dialect_for
-from outboxq.database.target import target_of
+from outboxq.database.using import target_of
 from outboxq.model import TaskStatus
 from outboxq.store import Store, retention
 from outboxq.store.claims import due, partition_keys

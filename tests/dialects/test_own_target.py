@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from outboxq.database.dialects import Begin
 from outboxq.database.engine import make_engine
-from outboxq.database.own_target import OwnTarget
+from outboxq.database.target import OwnTarget
 from outboxq.store import Store
 from tests.conftest import Database
 

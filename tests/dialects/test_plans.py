@@ -20,7 +20,7 @@ import pytest
 from sqlalchemy import Connection, event
 
 from outboxq.database.dialects import Begin, dialect_for
-from outboxq.database.target import target_of
+from outboxq.database.using import target_of
 from outboxq.model import Claim, EventType, NewTask, OnConflict, Outcome, TaskStatus, Waiting
 from outboxq.model.batches import NewBatch, new_batch_id
 from outboxq.model.uuid7 import uuid7

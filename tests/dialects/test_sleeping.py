@@ -19,7 +19,7 @@ from sqlalchemy.engine import make_url
 
 from outboxq import migrations
 from outboxq.database.privileges import Role
-from outboxq.database.target import target_of
+from outboxq.database.using import target_of
 from outboxq.model import EventType, NewTask, Outcome
 from outboxq.model.uuid7 import uuid7
 from outboxq.store import Store

@@ -15,7 +15,7 @@ from sqlalchemy.dialects.postgresql import psycopg
 
 from outboxq.database.dialects import dialect_for
 from outboxq.database.dialects.postgresql import PostgresDialect
-from outboxq.database.target import target_of
+from outboxq.database.using import target_of
 from outboxq.model import Claim, EventType, NewTask, Outcome
 from outboxq.model.uuid7 import uuid7
 from outboxq.store.claims import ends

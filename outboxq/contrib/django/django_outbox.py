@@ -21,7 +21,8 @@ from sqlalchemy.pool import NullPool, Pool
 from ...database.drivers import is_unreached
 from ...database.engine import make_engine, reserve
 from ...database.privileges import Feature
-from ...database.target import DjangoTarget, Target, target_of
+from ...database.target import Target
+from ...database.using import DjangoTarget, target_of
 from ...errors import ConfigurationError, InvalidArgument, InvalidTarget, UnsupportedDatabase
 from ...integration.hooks import Hook, HookCalls
 from ...outbox import Outbox

@@ -15,7 +15,7 @@ from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections, rese
 from django.db.backends.signals import connection_created
 
 from ...context import TaskContext
-from ...database.target import DjangoTarget, target_of
+from ...database.using import DjangoTarget, target_of
 from ...errors import InvalidTarget, UnknownTask
 from ...integration import FrontEnd, Integration
 from ...model import Outcome
