@@ -367,26 +367,15 @@ class Claim(HasKey):
     created_at: datetime
     first_started_at: datetime
     started_at: datetime
-    available_at: datetime | None = None
-    """The time at which the task became due; None if unknown."""
-    limited: bool = False
-    """True if the task's queue has limits."""
+    waits_since: datetime | None = None
+    """The later of the times at which the task was created and became due; None if unknown."""
+    makes_way: bool = False
+    """True if a task that is already stored may start when this one ends: the next task with the same key or in the
+    same limited queue.
+    """
 
     def __str__(self) -> str:
         return f"task {self.id} ({self.task_name})"
-
-    @property
-    def waits_since(self) -> datetime | None:
-        """The later of the times at which the task was created and became due; None if unknown."""
-        due = self.available_at
-        return due if due is None or due > self.created_at else self.created_at
-
-    @property
-    def makes_way(self) -> bool:
-        """True if a task that is already stored may start when this one ends: the next task with the same key or in the
-        same limited queue.
-        """
-        return self.partition_key is not None or self.limited
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -294,7 +294,8 @@ class ClaimLoop(threading.Thread):
         if strangers:
             self._release_unknown(strangers)
         self._found_recovered = any(claim.recovery_attempts for claim in claims)
-        self._give_back(too_many, "its last worker died, so it must not wait for a busy handler")
+        if too_many:
+            self._give_back(too_many, "its last worker died, so it must not wait for a busy handler")
         if suspects:
             self._start_suspect(suspects)
 

@@ -140,6 +140,14 @@ def test_a_task_is_claimable_at_its_due_time_and_not_a_microsecond_before(databa
     assert ids(database.claim()) == [handle.id]
 
 
+def test_a_task_waits_since_it_was_created_and_became_due(database):
+    created, due = database.clock.now, database.clock.now + timedelta(seconds=10)
+    database.add(available_at=due)
+    database.add(available_at=created - timedelta(days=9))
+    database.clock.advance(timedelta(seconds=10))
+    assert [claim.waits_since for claim in database.claim(2)] == [created, due]
+
+
 def test_a_delay_counts_from_the_clock_of_the_database(database):
     handle = database.add(delay=timedelta(seconds=10, microseconds=7))
     database.clock.advance(timedelta(seconds=10, microseconds=6))

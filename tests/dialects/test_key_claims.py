@@ -434,7 +434,7 @@ def test_an_end_notifies_no_worker_if_no_task_waits_for_it(postgresql, sleeping,
 def limited(postgresql):
     postgresql.store.queues.limit("default", concurrency=1, create=True)
     claim = started(postgresql)
-    assert claim.limited
+    assert claim.makes_way
     return claim
 
 

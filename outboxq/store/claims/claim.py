@@ -456,11 +456,13 @@ def _order(row: Row) -> tuple[int, datetime, int]:
 
 
 def _claim_of(row: Row, worker_id: UUID) -> Claim:
-    """Return `Claim(worker_id=worker_id, **row)`. The constructor would set each frozen field separately, which would
-    take as long as reading the row.
+    """Return the claim with the row's values. The constructor would set each frozen field separately, which would take
+    as long as reading the row.
     """
     del row["entry_id"], row["expires_at"], row["besides"], row["crowded"], row["many"]
     row["worker_id"] = worker_id
+    row["waits_since"] = max(row.pop("available_at"), row["created_at"])
+    row["makes_way"] = row.pop("limited", False) or row["partition_key"] is not None
     claim = Claim.__new__(Claim)
     vars(claim).update(row)
     return claim
