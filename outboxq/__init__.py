@@ -184,17 +184,13 @@ if not TYPE_CHECKING:  # otherwise a type checker would accept any name
             except ModuleNotFoundError as error:
                 if error.name != f"{__name__}.{name}":
                     raise
-        cure = None if name.startswith("_") else _instead_of(name)
+        from .model.guesses import Guess, instead_of, replacement
+
+        cure = "" if name.startswith("_") else replacement(Guess.NAME, __name__, name)
         # With a `name`, Python does not add its own guess, such as Chain for chain.
         raise AttributeError(
-            f"module {__name__!r} has no attribute {name!r}{'' if cure is None else f'; write {cure}'}",
-            name=None if cure is None else name,
+            f"module {__name__!r} has no attribute {name!r}{instead_of(cure)}", name=name if cure else None
         )
-
-    def _instead_of(name: str) -> str | None:
-        from .model.guessed_attributes import OF_THE_MODULE
-
-        return OF_THE_MODULE.get(name)
 
     def __dir__() -> list[str]:
         import datetime as dt

@@ -28,7 +28,6 @@ from .integration.sessions import SessionIntegration
 from .integration.uncommitted import note
 from .model import OnDeadLetter, TaskOptions, TimeoutAction, duration
 from .model.cloud_events import checked_source
-from .model.guessed_options import OF_A_TASK, OF_AN_EMIT, OF_AN_OUTBOX
 from .model.options import (
     check_options,
     checked_action,
@@ -100,7 +99,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
     _noun = "an Outbox"
     _inner = frozenset({"batch_of", "hooks", "making", "previous_of", "task_of", "wait_for_batch", "wait_for_result"})
 
-    @naming_options("Outbox()", OF_AN_OUTBOX)
+    @naming_options("Outbox()")
     def __init__(
         self,
         database: str | URL | Engine | None = None,
@@ -219,7 +218,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
     @overload
     def task(self, **options: Unpack[TaskSettings]) -> TaskDecorator: ...
 
-    @naming_options("@outbox.task()", OF_A_TASK, options=TaskSettings.__annotations__, defaults=_OF_A_TASK)  # type: ignore[misc]
+    @naming_options("@outbox.task()", options=TaskSettings.__annotations__, defaults=_OF_A_TASK)  # type: ignore[misc]
     def task(self, function: Any = _LEFT_OUT, /, **options: Unpack[TaskSettings]) -> Any:
         """Declare a function as a task: ``@outbox.task`` or ``@outbox.task(queue="mail", …)``.
 
@@ -287,7 +286,7 @@ class Outbox(Answering, BatchedTasks, PeriodicTasks, Receivers, Relays):
 
         return declare if function is _LEFT_OUT else declare(function)
 
-    @naming_options("emit()", OF_AN_EMIT)
+    @naming_options("emit()")
     def emit(
         self,
         topic: str,

@@ -23,7 +23,6 @@ from tenacity.stop import StopBaseT, stop_base
 from tenacity.wait import WaitBaseT, wait_base
 
 from .errors import ConfigurationError, InvalidArgument
-from .model.guessed_options import OF_A_POLICY
 from .model.unknown_options import naming_options
 from .model.wording import span
 
@@ -149,7 +148,7 @@ class RetryPolicy:
         return f"RetryPolicy(max_attempts={self.max_attempts}, {rules})"
 
 
-RetryPolicy.__init__ = naming_options("RetryPolicy()", OF_A_POLICY)(RetryPolicy.__init__)  # type: ignore[method-assign]
+RetryPolicy.__init__ = naming_options("RetryPolicy()")(RetryPolicy.__init__)  # type: ignore[method-assign]
 
 _LONGEST = timedelta(days=3650)  # so that now + delay is a valid datetime for every policy
 _brief = reprlib.Repr()  # handles a __repr__ that raises, so that the task can still become Failed

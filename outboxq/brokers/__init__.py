@@ -9,8 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ..model.guessed_attributes import OF_THE_BROKERS
-from ..model.guessed_options import instead_of
+from ..model.guesses import Guess, instead_of, replacement
 
 if TYPE_CHECKING:
     from .aws import Sns as Sns
@@ -35,11 +34,11 @@ if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         if name not in _HOMES:
-            cure = OF_THE_BROKERS.get(name)
+            cure = replacement(Guess.NAME, __name__, name)
             # With a `name`, Python does not add a guess of its own.
             raise AttributeError(
                 f"module {__name__!r} has no attribute {name!r}{instead_of(cure)}",
-                name=None if cure is None else name,
+                name=name if cure else None,
             )
         globals()[name] = found = getattr(import_module(f".{_HOMES[name]}", __name__), name)
         return found

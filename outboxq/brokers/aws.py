@@ -15,7 +15,6 @@ from typing import Any, Self
 
 from ..errors import ConfigurationError
 from ..model.cloud_events import Body, CloudEvent
-from ..model.guessed_options import OF_SNS, OF_SQS
 from ..model.transports import Confirmed, Message, Outcome, Refused, SourceConnection, Unsure
 from ..model.unknown_options import naming_fields
 from .letters import (
@@ -113,7 +112,7 @@ class _Service(ABC):
     _body_argument = ""
 
 
-@naming_fields(OF_SQS)
+@naming_fields
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sqs(_Service):
     """An Amazon SQS queue that relays publish to, or that messages are received from.
@@ -139,7 +138,7 @@ class Sqs(_Service):
         return _Consumer(self.client(), self.queue_url)
 
 
-@naming_fields(OF_SNS)
+@naming_fields
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sns(_Service):
     """An Amazon SNS topic that relays publish to. An event is confirmed when SNS has stored it."""

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import ConfigurationError
 from ..model.cloud_events import Body, CloudEvent
-from ..model.guessed_options import OF_KAFKA
 from ..model.transports import Confirmed, Message, Outcome, Refused, SourceConnection, Unsure
 from ..model.unknown_options import naming_fields
 from .letters import (
@@ -47,7 +46,7 @@ _REFUSALS = frozenset(
 """The names of the errors that would recur on every attempt."""
 
 
-@naming_fields(OF_KAFKA)
+@naming_fields
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Kafka:
     """A Kafka cluster: topics that relays publish to, or a topic that a consumer group receives from.

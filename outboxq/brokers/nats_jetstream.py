@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ..errors import ConfigurationError
 from ..model.cloud_events import Body, CloudEvent
-from ..model.guessed_options import OF_NATS
 from ..model.transports import Confirmed, Message, Outcome, Refused, SourceConnection, Unsure
 from ..model.unknown_options import naming_fields
 from .letters import (
@@ -63,7 +62,7 @@ _UNSENDABLE = re.compile(r"[\x00-\x1f\x7f]")
 """Characters that would end a header."""
 
 
-@naming_fields(OF_NATS)
+@naming_fields
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NatsJetStream:
     """A NATS server with JetStream: subjects that relays publish to, or a stream that messages are received from.

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import ConfigurationError
 from ..model.cloud_events import Body, CloudEvent
-from ..model.guessed_options import OF_RABBITMQ
 from ..model.transports import Confirmed, Message, Outcome, Refused, SourceConnection, Unsure
 from ..model.unknown_options import naming_fields
 from .letters import (
@@ -82,7 +81,7 @@ def _add_filter() -> None:
             logging.getLogger(name).addFilter(_is_wanted)  # logging adds the same filter only once
 
 
-@naming_fields(OF_RABBITMQ)
+@naming_fields
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RabbitMQ:
     """A RabbitMQ server: an exchange that relays publish to, or a queue that messages are received from.

@@ -15,7 +15,6 @@ from uuid import uuid4
 
 from ..errors import ConfigurationError
 from ..model.cloud_events import Body, CloudEvent
-from ..model.guessed_options import OF_REDIS
 from ..model.transports import Confirmed, Message, Outcome, Refused, SourceConnection, Unsure
 from ..model.unknown_options import naming_fields
 from .letters import (
@@ -52,7 +51,7 @@ _TIMEOUT = 15.0
 """Seconds without an answer after which a receiving connection counts as lost. It must exceed `_LONGEST_BLOCK`."""
 
 
-@naming_fields(OF_REDIS)
+@naming_fields
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RedisStreams:
     """A Redis server: streams that relays publish to, or a stream that a consumer group receives from.

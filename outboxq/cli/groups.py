@@ -174,7 +174,7 @@ class Group(click.Group):
             name = click.utils.make_str(args[0])
             if name.startswith("-") or self.get_command(ctx, name) is not None:
                 raise
-        from ..model.guessed_options import instead_of
+        from ..model.guesses import instead_of
         from .guesses import no_command
 
         names = self.list_commands(ctx)
@@ -188,13 +188,12 @@ class Group(click.Group):
         except click.NoSuchOption as error:
             if error.ctx is None or error.ctx.parent is not ctx:
                 raise
-            from ..model.guessed_options import instead_of
-            from .guesses import cure_of_option
+            from ..model.guesses import Guess, instead_of, replacement
 
             name, command = error.option_name, error.ctx.command.name or ""
             if "worker" not in self.list_commands(ctx):
                 command = f"{self.name} {command}"
-            if not (cure := cure_of_option(name, command=command)):
+            if not (cure := replacement(Guess.COMMAND_OPTION, command, name)):
                 raise
             raise click.NoSuchOption(
                 name, f"No such option {name!r}{instead_of(self.written(ctx, cure))}", ctx=error.ctx

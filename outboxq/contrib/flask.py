@@ -34,7 +34,6 @@ from ..integration import FrontEnd, Integration
 from ..integration.hooks import Hook
 from ..integration.sessions import Scope, bind_for, scope_of
 from ..integration.uncommitted import belongs_to, forget
-from ..model.guessed_options import OF_AN_OUTBOX
 from ..model.unknown_options import naming_options
 from ..model.wording import IMPORT
 from ..outbox import Outbox
@@ -64,7 +63,7 @@ class Outboxq(Outbox):
     `using(session)`.
     """
 
-    @naming_options("Outboxq()", OF_AN_OUTBOX)
+    @naming_options("Outboxq()")
     def __init__(
         self,
         app: Flask | None = None,

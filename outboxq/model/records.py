@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Protocol, Self
 from uuid import UUID
 
 from ..errors import InvalidArgument, InvalidCall
-from .guessed_options import OF_A_RETRY, OF_A_SNOOZE
 from .options import TaskOptions, duration
 from .unknown_options import Answering, naming_options
 
@@ -470,7 +469,7 @@ class Snooze(Exception):
     using an attempt.
     """
 
-    @naming_options("Snooze()", OF_A_SNOOZE)
+    @naming_options("Snooze()")
     def __init__(self, delay: timedelta | float) -> None:
         """Raise InvalidArgument if `delay` is not a span of time."""
         self.delay = duration(delay, "Snooze()")
@@ -493,7 +492,7 @@ class Retry(Exception):
     at the end of that year. Raises InvalidArgument unless exactly one of `delay` and `at` is given.
     """
 
-    @naming_options("Retry()", OF_A_RETRY)
+    @naming_options("Retry()")
     def __init__(self, delay: timedelta | float | None = None, *, at: datetime | None = None) -> None:
         if (delay is None) is (at is None):
             raise InvalidArgument("Retry takes either a delay or at=: write Retry(30) or Retry(at=moment)")

@@ -5,12 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import wraps
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from ..errors import InvalidCall
-from .guessed_attributes import CURES
-from .guessed_options import instead_of
+from .guesses import Guess, instead_of, replacement
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,7 +22,7 @@ class Answering:
 
     __slots__ = ()
     _noun = ""
-    """The object's name in sentences, and its key in CURES."""
+    """The object's name in sentences, and its key in `guesses.toml`."""
     _inner: frozenset[str] = frozenset()
     """Attributes that are not for applications."""
 
@@ -44,7 +42,7 @@ class Answering:
 
     def _cure(self, name: str) -> str:
         """Return the replacement for `name`; "" if none is known."""
-        return CURES.get(self._noun, {}).get(name, "")
+        return replacement(Guess.ATTRIBUTE, self._noun, name)
 
 
 def without_session(cure: str) -> str:
@@ -56,7 +54,6 @@ def without_session(cure: str) -> str:
 
 def naming_options(
     public: str,
-    instead: Mapping[str, str] = MappingProxyType({}),
     *,
     options: Iterable[str] = (),
     defaults: Mapping[str, Any] | None = None,
@@ -92,7 +89,8 @@ def naming_options(
                     raise
                 unknown = next((name for name in kwargs if name not in all_names and not passes_on), None)
                 if unknown is not None:
-                    hint = _hint(unknown, known, instead)
+                    cure = replacement(Guess.OPTION, public, unknown)
+                    hint = instead_of(cure) if cure else nearest(unknown, known)
                     options_are = " Its options are " if hint.endswith("?") else "; its options are "
                     problem = (
                         f"{public} has no option {unknown!r}{hint}{options_are + ', '.join(known) if known else ''}"
@@ -111,14 +109,10 @@ def naming_options(
     return decorate
 
 
-def naming_fields(instead: Mapping[str, str]) -> Callable[[type[T]], type[T]]:
+def naming_fields(cls: type[T]) -> type[T]:
     """Make a dataclass's constructor raise InvalidCall as `naming_options` does."""
-
-    def decorate(cls: type[T]) -> type[T]:
-        cls.__init__ = naming_options(f"{cls.__name__}()", instead)(cls.__init__)  # type: ignore[method-assign]
-        return cls
-
-    return decorate
+    cls.__init__ = naming_options(f"{cls.__name__}()")(cls.__init__)  # type: ignore[method-assign]
+    return cls
 
 
 def _with_options(signature: inspect.Signature, options: Any, defaults: Mapping[str, Any]) -> inspect.Signature:
@@ -129,10 +123,6 @@ def _with_options(signature: inspect.Signature, options: Any, defaults: Mapping[
         for name, kind in kinds.items()
     ]
     return signature.replace(parameters=[*list(signature.parameters.values())[:-1], *named])
-
-
-def _hint(unknown: str, known: Collection[str], instead: Mapping[str, str]) -> str:
-    return instead_of(instead[unknown]) if unknown in instead else nearest(unknown, known)
 
 
 def nearest(name: str, known: Collection[str]) -> str:

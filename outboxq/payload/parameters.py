@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
 from ..errors import ConfigurationError, InvalidCall, PayloadError, UnreadableArguments
-from ..model.guessed_options import OF_ONE_CALL
+from ..model.guesses import Guess, replacement
 from ..model.unknown_options import nearest
 from .annotations import codec_for
 from .values import (
@@ -188,8 +188,9 @@ class Parameters:
     def _keyword_hint(self, given: Mapping[str, object]) -> str:
         """Return a hint for a call option that was passed as an argument to the function, or for a misspelled keyword."""
         for name in given:
-            if name not in self._known and (name in self._options or name in OF_ONE_CALL):
-                cure = OF_ONE_CALL.get(name, f"{name}=")
+            cure = replacement(Guess.OPTION, "using()", name)
+            if name not in self._known and (cure or name in self._options):
+                cure = cure or f"{name}="
                 place = f"using({cure}…).enqueue(…)" if cure.endswith("=") and " " not in cure else cure
                 return f"; {name} is an option of a call and not an argument: write {place}"
         return next((nearest(name, self._known) for name in given if name not in self._known), "")

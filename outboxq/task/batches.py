@@ -31,8 +31,7 @@ from ..model.batches import (
     first_id,
     new_batch_id,
 )
-from ..model.guessed_attributes import CURES
-from ..model.guessed_options import IN_A_BATCH, OF_A_BATCH, OF_A_CHAIN, instead_of
+from ..model.guesses import Guess, instead_of, replacement
 from ..model.options import choice
 from ..model.records import Sourced
 from ..model.unknown_options import naming_options
@@ -133,7 +132,7 @@ class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
-            cure = CURES["the batch"].get(name)
+            cure = replacement(Guess.ATTRIBUTE, "the batch", name)
             if name in _OF_OPEN_BATCH:
                 text = f"the batch has no {name!r} yet: it {_NOT_MADE}"
             else:
@@ -142,6 +141,7 @@ class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
 
 
 _OF_OPEN_BATCH = frozenset({"id", "then_id"})
+_IN_A_BATCH = "task.using(batch).enqueue(…) in the `with` block"
 _NOT_MADE = "is created by a `with` block; write `with outbox.batch(…) as batch:`, and call task.using(batch) inside it"
 
 
@@ -195,12 +195,12 @@ class Chain(Generic[R_co]):
 
         def __getattr__(self, name: str) -> object:
             hint = f"the chain has no {name!r} yet: enqueue it with outbox.chain(…).using(session).enqueue(), and use the handle that this returns"
-            cure = CURES["a chain"].get(name)
+            cure = replacement(Guess.ATTRIBUTE, "a chain", name)
             text = hint if name in _OF_HANDLE else f"a chain has no {name!r}{instead_of(cure)}"
             raise AttributeError(text, name=name, obj=self)
 
         def __or__(self, other: object) -> object:
-            raise InvalidCall(f"'|' does not extend a chain; write {CURES['a chain']['then']}")
+            raise InvalidCall(f"'|' does not extend a chain; write {replacement(Guess.ATTRIBUTE, 'a chain', 'then')}")
 
     def enqueue(self) -> ChainHandle[R_co]:
         """Enqueue the first call. Each later call is enqueued by the transaction in which the previous call completes.
@@ -257,7 +257,7 @@ class BatchedTasks(AwaitedResults):
         name: str | None = ...,
     ) -> OpenBatch[BatchCounts]: ...
 
-    @naming_options("batch()", OF_A_BATCH, positional=IN_A_BATCH)
+    @naming_options("batch()", positional=_IN_A_BATCH)
     def batch(
         self,
         *,
@@ -329,7 +329,7 @@ class BatchedTasks(AwaitedResults):
     @overload
     def chain(self, *calls: TaskCall[R], on_failed: OnFailed | str = ..., name: str | None = ...) -> Chain[R]: ...
 
-    @naming_options("chain()", OF_A_CHAIN)  # type: ignore[misc]  # mypy takes the first signature's last call for one more
+    @naming_options("chain()")  # type: ignore[misc]  # mypy takes the first signature's last call for one more
     def chain(
         self, *calls: TaskCall[Any], on_failed: OnFailed | str = OnFailed.WAIT, name: str | None = None
     ) -> Chain[Any]:

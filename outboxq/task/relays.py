@@ -14,7 +14,6 @@ from ..context import TaskContext
 from ..errors import ConfigurationError, EndpointGone, EventRefused, InvalidArgument
 from ..model import OnDeadLetter, TaskOptions, duration
 from ..model.cloud_events import CloudEvent
-from ..model.guessed_options import OF_A_RELAY
 from ..model.options import bad_name, check_options, choice, is_name
 from ..model.relays import RELAY_PREFIX, NewRelay, OnRefused, check_relay, task_of
 from ..model.subscriptions import Subscription, patterns_of
@@ -64,7 +63,7 @@ class Relays(AwaitedResults):
     source: str | None
     """The name of this application in the events that it sends."""
 
-    @naming_options("relay()", OF_A_RELAY)
+    @naming_options("relay()")
     def relay(
         self,
         topics: str | Sequence[str],

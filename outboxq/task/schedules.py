@@ -16,7 +16,6 @@ from typing import Any, Final, Protocol, TypedDict, TypeVar, Unpack
 from ..errors import ConfigurationError, InvalidTarget
 from ..integration.ambient import CURRENT, OutboxRef, resolve_target
 from ..model import Handle, duration
-from ..model.guessed_options import OF_A_SCHEDULE
 from ..model.options import choice
 from ..model.rules import check_rule, parse_rule, rule_of, zone_of
 from ..model.schedules import CatchUp, NewSchedule, Overlap, Schedule, Tick, is_older
@@ -77,7 +76,7 @@ class OutboxSchedules(Answering):
     def __init__(self, outbox: Scheduling) -> None:
         self._outbox = outbox
 
-    @naming_options("schedules.put()", OF_A_SCHEDULE, options=ScheduleOptions.__annotations__, defaults=_OF_A_SCHEDULE)
+    @naming_options("schedules.put()", options=ScheduleOptions.__annotations__, defaults=_OF_A_SCHEDULE)
     def put(
         self,
         name: str,
@@ -254,9 +253,7 @@ T = TypeVar("T")
 class PeriodicTasks(AwaitedResults):
     """An Outbox's schedules, which are declared in its code or stored at run time."""
 
-    @naming_options(
-        "@outbox.periodic()", OF_A_SCHEDULE, options=ScheduleOptions.__annotations__, defaults=_OF_A_SCHEDULE
-    )
+    @naming_options("@outbox.periodic()", options=ScheduleOptions.__annotations__, defaults=_OF_A_SCHEDULE)
     def periodic(
         self,
         rule: str | None = None,

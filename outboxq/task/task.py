@@ -18,8 +18,7 @@ from ..errors import ConfigurationError, InvalidArgument, InvalidCall, InvalidTa
 from ..integration.ambient import CURRENT, OutboxRef, no_target, present_target
 from ..integration.uncommitted import note
 from ..model import Handle, NewTask, OnConflict, TaskOptions, TimeoutAction, duration
-from ..model.guessed_attributes import CURES
-from ..model.guessed_options import OF_ONE_CALL, instead_of
+from ..model.guesses import Guess, instead_of, replacement
 from ..model.options import choice, headers_as_json, times
 from ..model.subscriptions import Subscription, patterns_of
 from ..model.unknown_options import Answering, naming_options, without_session
@@ -135,7 +134,7 @@ class Task(Answering, Generic[P, R]):
     def __repr__(self) -> str:
         return f"<Task {self.name} queue={self.options.queue!r}>"
 
-    @naming_options("using()", OF_ONE_CALL, options=CallOptions.__annotations__, defaults=_OF_A_CALL)
+    @naming_options("using()", options=CallOptions.__annotations__, defaults=_OF_A_CALL)
     def using(self, target: object = CURRENT, **options: Unpack[CallOptions]) -> BoundTask[P, R]:
         """Choose the transaction and the options for the next enqueue.
 
@@ -284,13 +283,14 @@ class TaskCall(Generic[R_co]):
         def __getattr__(self, name: str) -> object:
             own = "task.using(session).enqueue(…)"
             own = without_session(own) if self.outbox.integration.knows_transaction else own
-            hint = instead_of(CURES["a task call"].get(name))
+            hint = instead_of(replacement(Guess.ATTRIBUTE, "a task call", name))
             if name in _STARTS:
                 hint = f"; a chain or a batch enqueues it. To enqueue the task itself, write {own}"
             raise AttributeError(f"a task call has no {name!r}{hint}", name=name, obj=self)
 
         def __or__(self, other: object) -> object:
-            raise InvalidCall(f"'|' does not join task calls; write {CURES['a task call']['then']}")
+            cure = replacement(Guess.ATTRIBUTE, "a task call", "then")
+            raise InvalidCall(f"'|' does not join task calls; write {cure}")
 
     def as_new(self, task_id: UUID | None = None) -> NewTask:
         """Return a new task for this call, with the headers that hooks add. If `task_id` is None, the task gets a new
@@ -440,7 +440,8 @@ def _cure(task: Task[..., Any], name: str) -> str:
     """Return the replacement for `name` on this task, in the form that the application's framework uses."""
     if task.takes_context and name in _DIRECT:
         return f"harness.run({task.__name__}, …) in a test, which passes a context"
-    cure = CURES["a task"].get(name, "").replace("task.", f"{task.__name__}.").replace("task(", f"{task.__name__}(")
+    cure = replacement(Guess.ATTRIBUTE, "a task", name)
+    cure = cure.replace("task.", f"{task.__name__}.").replace("task(", f"{task.__name__}(")
     return without_session(cure) if task.outbox.integration.knows_transaction else cure
 
 

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 
 from ..errors import InvalidArgument
 from ..model import duration
-from ..model.guessed_options import OF_AN_ADVANCE
 from ..model.unknown_options import Answering, naming_options
 from ..store.arguments import aware
 
@@ -31,7 +30,7 @@ class Clock(Answering):
         """Return the clock's current time as an aware datetime in UTC."""
         return self._now
 
-    @naming_options("advance()", OF_AN_ADVANCE)
+    @naming_options("advance()")
     def advance(self, by: timedelta | float) -> datetime:
         """Move the clock forward by a timedelta or a number of seconds, and return the new time. Raises InvalidArgument for
         a negative span.

@@ -16,7 +16,6 @@ from ..database.dialects import Begin
 from ..errors import ConfigurationError, InvalidArgument
 from ..integration.uncommitted import forget
 from ..model import Claim, EventType, Outcome, TaskStatus, duration, unknown_options
-from ..model.guessed_options import OF_A_DRAIN, OF_A_HARNESS, OF_AN_ADVANCE
 from ..model.rules import parse_rule, stands_ahead
 from ..model.schedules import TICK_HEADER, NewSchedule, Schedule
 from ..model.subscriptions import Emitted
@@ -46,13 +45,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def naming_options(
-    public: str, instead: Mapping[str, str], *, positional: str = ""
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def naming_options(public: str, *, positional: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Do what `unknown_options.naming_options` does, but from a frame at which unittest ends its tracebacks."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        answering = unknown_options.naming_options(public, instead, positional=positional)(function)
+        answering = unknown_options.naming_options(public, positional=positional)(function)
 
         @wraps(function)
         def called(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -77,7 +74,7 @@ class Harness(Answering):
 
     _noun = "the harness"
 
-    @naming_options("Harness()", OF_A_HARNESS, positional="Harness(outbox, using=session)")
+    @naming_options("Harness()", positional="Harness(outbox, using=session)")
     def __init__(self, outbox: Outbox, *, using: object = None, flask: Any = None) -> None:
         """Prepare a harness. A harness has no effect until a `with` statement enters it.
 
@@ -183,7 +180,7 @@ class Harness(Answering):
         if not expected.is_declared:
             expected.ensure_known(found, frozenset(one.task_name for one in self.store.subscriptions.list()))
 
-    @naming_options("drain()", OF_A_DRAIN)
+    @naming_options("drain()")
     def drain(
         self,
         *,
@@ -230,7 +227,7 @@ class Harness(Answering):
             _raise([one for one in ran if one.is_failure])
         return ran
 
-    @naming_options("advance()", OF_AN_ADVANCE)
+    @naming_options("advance()")
     def advance(
         self, by: timedelta | float, *, queues: Sequence[str] | None = None, raises: bool = True
     ) -> list[TaskRun]:

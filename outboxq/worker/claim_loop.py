@@ -294,8 +294,7 @@ class ClaimLoop(threading.Thread):
         if strangers:
             self._release_unknown(strangers)
         self._found_recovered = any(claim.recovery_attempts for claim in claims)
-        if too_many:
-            self._give_back(too_many, "its last worker died, so it must not wait for a busy handler")
+        self._give_back(too_many, "its last worker died, so it must not wait for a busy handler")
         if suspects:
             self._start_suspect(suspects)
 
@@ -335,7 +334,8 @@ class ClaimLoop(threading.Thread):
         """Release claims whose handlers have not begun. These claims do not count toward `max_tasks`."""
         if self._tasks_left is not None:
             self._tasks_left += len(claims)
-        self.completer.give_back(claims, reason, delay=delay)
+        if claims:
+            self.completer.give_back(claims, reason, delay=delay)
 
     def _release(self, claims: Sequence[Claim]) -> None:
         """Release the tasks that were claimed while the worker was being told to stop."""

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, get_type_hints
 
 from ..errors import ConfigurationError, InvalidArgument
 from ..model import duration
-from ..model.guessed_options import OF_A_WORKER
 from ..model.options import choice
 from ..model.unknown_options import naming_options
 from .failpoints import OnFailpoint, ignore_failpoint
@@ -176,7 +175,7 @@ class WorkerSettings:
     """A function that is called at each `Failpoint`, for tests."""
 
     @classmethod
-    @naming_options("worker()", OF_A_WORKER, options=WorkerOptions.__annotations__)
+    @naming_options("worker()", options=WorkerOptions.__annotations__)
     def of(cls, **options: Unpack[WorkerOptions]) -> Self:
         """Return the settings. Raises InvalidArgument for a value out of range."""
         checked: dict[str, Any] = dict(options)

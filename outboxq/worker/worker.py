@@ -19,7 +19,6 @@ from ..integration import Integration
 from ..integration.hooks import HookCalls, WorkerInfo
 from ..model import Claim, duration
 from ..model.forks import EXIT_KILLED
-from ..model.guessed_options import OF_A_RUN
 from ..model.records import fields_of
 from ..model.unknown_options import Answering, naming_options
 from ..model.wording import plural
@@ -122,7 +121,7 @@ class Worker(Answering):
         self.meter = self._parts.meter
         """This worker's counts, in memory."""
 
-    @naming_options("run()", OF_A_RUN)
+    @naming_options("run()")
     def run(self, *, burst: bool = False) -> int:
         """Work until SIGTERM, SIGINT or SIGHUP, then let running tasks finish. After a second signal, after SIGQUIT, or
         at the end of the drain timeout, the worker releases the tasks that are still running.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from importlib.resources import files
 
 import click
 import pytest
@@ -10,8 +12,10 @@ from click.testing import CliRunner
 
 from outboxq.cli import main
 from outboxq.cli.groups import PROGRAM
-from outboxq.cli.guesses import COMMANDS, OPTIONS
 from outboxq.contrib.flask import commands as flask_commands
+from outboxq.model.guesses import Guess, tables
+
+COMMANDS, OPTIONS = tables()[Guess.COMMAND], tables()[Guess.COMMAND_OPTION]
 
 
 def said(words: str, program: click.Group = main, name: str = "outboxq") -> str:
@@ -110,3 +114,12 @@ def test_existing_commands_do_not_have_hints():
         found = find([group] if group else [])
         assert isinstance(found, click.Group)
         assert not set(found.list_commands(click.Context(found))) & rows.keys()
+
+
+def test_each_table_contains_each_name_once():
+    read = tomllib.loads(files("outboxq.model").joinpath("guesses.toml").read_text(encoding="utf-8"))
+    assert read.keys() == set(Guess)
+    for owners in read.values():
+        for owner, rows in owners.items():
+            names = [name for key in rows for name in key.split()]
+            assert len(names) == len({*names}), owner

@@ -27,8 +27,7 @@ from outboxq import (
 )
 from outboxq.contrib.flask import Outboxq
 from outboxq.errors import ConfigurationError
-from outboxq.model import guessed_attributes, guessed_options
-from outboxq.model.guessed_attributes import CURES
+from outboxq.model.guesses import Guess, tables
 from outboxq.operating.reading import read_rate
 from outboxq.store.numbers.queues import Queues
 from outboxq.testing import Harness
@@ -121,38 +120,40 @@ def test_the_error_for_another_librarys_option_names_the_equivalent(outbox, send
 
 
 OPTIONS = {
-    "OF_A_TASK": Outbox.task,
-    "OF_ONE_CALL": Task.using,
-    "OF_AN_EMIT": Outbox.emit,
-    "OF_A_SCHEDULE": Outbox.periodic,
-    "OF_A_BATCH": Outbox.batch,
-    "OF_A_CHAIN": Outbox.chain,
-    "OF_A_RUN": Worker.run,
-    "OF_A_WORKER": WorkerSettings,
-    "OF_A_POLICY": RetryPolicy,
-    "OF_A_RETRY": Retry,
-    "OF_A_SNOOZE": Snooze,
-    "OF_AN_ADVANCE": Harness.advance,
-    "OF_A_DRAIN": Harness.drain,
-    "OF_A_HARNESS": Harness,
-    "OF_AN_OUTBOX": Outbox,
-    "OF_A_RELAY": Outbox.relay,
-    "OF_A_LIMIT": Queues.limit,
-    "OF_REDIS": brokers.RedisStreams,
-    "OF_RABBITMQ": brokers.RabbitMQ,
-    "OF_KAFKA": brokers.Kafka,
-    "OF_NATS": brokers.NatsJetStream,
-    "OF_SQS": brokers.Sqs,
-    "OF_SNS": brokers.Sns,
+    "@outbox.task()": Outbox.task,
+    "using()": Task.using,
+    "emit()": Outbox.emit,
+    "@outbox.periodic()": Outbox.periodic,
+    "schedules.put()": Outbox.periodic,
+    "batch()": Outbox.batch,
+    "chain()": Outbox.chain,
+    "run()": Worker.run,
+    "worker()": WorkerSettings,
+    "RetryPolicy()": RetryPolicy,
+    "Retry()": Retry,
+    "Snooze()": Snooze,
+    "advance()": Harness.advance,
+    "drain()": Harness.drain,
+    "Harness()": Harness,
+    "Outbox()": Outbox,
+    "Outboxq()": Outboxq,
+    "relay()": Outbox.relay,
+    "queues.limit()": Queues.limit,
+    "RedisStreams()": brokers.RedisStreams,
+    "RabbitMQ()": brokers.RabbitMQ,
+    "Kafka()": brokers.Kafka,
+    "NatsJetStream()": brokers.NatsJetStream,
+    "Sqs()": brokers.Sqs,
+    "Sns()": brokers.Sns,
 }
-"""The function or class to which each table of guessed options belongs."""
+"""The function or class of each table of options, by its name in error messages."""
 
 
 @pytest.mark.parametrize("table", OPTIONS)
 def test_every_hint_for_an_option_names_an_option_that_exists(table):
     """A replacement that begins with `name=` is an option of the same call, unless the hint names another call."""
     parameters = inspect.signature(OPTIONS[table]).parameters.values()
-    guesses = getattr(guessed_options, table)
+    guesses = tables()[Guess.OPTION][table]
     known = {one.name for one in parameters if one.kind is not one.POSITIONAL_ONLY}
     assert guesses
     assert not guesses.keys() & known, "an existing option is not a guess"
@@ -170,12 +171,12 @@ def test_every_hint_for_an_option_names_an_option_that_exists(table):
 
 
 def test_every_table_of_guessed_options_is_checked():
-    assert {name for name in vars(guessed_options) if name.startswith("OF_")} == OPTIONS.keys()
+    assert tables()[Guess.OPTION].keys() == OPTIONS.keys()
 
 
 @pytest.mark.parametrize(
     ("module", "guesses"),
-    [(outboxq, guessed_attributes.OF_THE_MODULE), (brokers, guessed_attributes.OF_THE_BROKERS)],
+    [(one, tables()[Guess.NAME][one.__name__]) for one in (outboxq, brokers)],
     ids=["outboxq", "brokers"],
 )
 def test_every_hint_for_a_missing_name_of_a_module_names_existing_names(module, guesses):
@@ -305,7 +306,7 @@ def test_the_error_for_other_names_of_the_status_names_status():
 
 def test_a_chain_has_no_hints_for_existing_attributes(outbox, send):
     chain = outbox.chain(send.call(1))
-    assert [name for name in CURES["a chain"] if hasattr(chain, name)] == []
+    assert [name for name in tables()[Guess.ATTRIBUTE]["a chain"] if hasattr(chain, name)] == []
 
 
 @pytest.mark.parametrize(("rule", "cure"), [("30s", "seconds=30"), ("5m", "minutes=5"), ("1H", "hours=1")])

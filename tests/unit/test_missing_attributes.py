@@ -18,7 +18,7 @@ from sqlalchemy.orm import scoped_session, sessionmaker
 
 import outboxq
 from outboxq import Batch, ChainHandle, Handle, InvalidCall, Outbox, RetryPolicy, TaskContext, TaskExecution, TaskStatus
-from outboxq.model.guessed_attributes import CURES
+from outboxq.model.guesses import Guess, tables
 from outboxq.store import FOR_APPLICATIONS
 from outboxq.testing import Harness
 from outboxq.worker.options import WorkerOptions
@@ -177,7 +177,7 @@ def keywords(function: Callable[..., object]) -> set[str]:
 def test_every_hint_names_code_that_exists(objects) -> None:
     """A hint must not name attributes that do not exist, or call objects that cannot be called."""
     outbox, handle = objects["an Outbox"], objects["a handle"]
-    names = {noun: {*cures} for noun, cures in CURES.items()}
+    names = {noun: {*cures} for noun, cures in tables()[Guess.ATTRIBUTE].items()}
     names["an Outbox"] |= FOR_APPLICATIONS - {*object.__dir__(outbox)}
     names["the store"] |= {name for noun in FOR_APPLICATIONS for name in dir(getattr(outbox.store, noun))} - {
         *object.__dir__(outbox.store)
@@ -214,7 +214,7 @@ def test_every_hint_names_code_that_exists(objects) -> None:
 
 def test_the_fields_in_hints_exist() -> None:
     """In a hint such as `outbox.store.get(id).status`, a field follows a call."""
-    cures = [cure for cures in CURES.values() for cure in cures.values()]
+    cures = [cure for cures in tables()[Guess.ATTRIBUTE].values() for cure in cures.values()]
     after = {field for cure in cures for field in re.findall(r"outbox\.store\.get\([\w.]+\)\.(\w+)", cure)}
     assert after
     assert after <= {one.name for one in fields(TaskExecution)}

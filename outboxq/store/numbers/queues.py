@@ -20,7 +20,6 @@ from ...database.grammar import Grammar, Statement
 from ...database.queue_order import every_queue
 from ...database.target import Target
 from ...errors import InvalidArgument, InvalidTransition, QueueNotFound
-from ...model.guessed_options import OF_A_LIMIT
 from ...model.options import TaskOptions, duration
 from ...model.unknown_options import Answering, naming_options, no_queue, unused_queue
 from ...payload.parameters import sanitize
@@ -105,7 +104,7 @@ class Queues(Answering):
         """End the pause, and wake sleeping workers."""
         return self._say(queue, using, on_change, create=None, paused=False)
 
-    @naming_options("queues.limit()", OF_A_LIMIT)
+    @naming_options("queues.limit()")
     def limit(
         self,
         queue: str,
