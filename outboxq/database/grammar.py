@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from functools import wraps
 from typing import Any, Protocol, TypeVar
 
 import sqlalchemy as sa
@@ -258,6 +259,25 @@ Builder = Callable[[Grammar], Statement] | Callable[[Grammar], Transition]
 """A function that builds one statement. The statement is compiled once for each dialect, and cached with this function
 as the key.
 """
+
+
+def one_step(
+    name: str, given: Columns, *, returns: bool = False
+) -> Callable[[Callable[[Grammar, Any], Statement]], Callable[[Grammar], Transition]]:
+    """Turn a function of a Grammar and the columns of a batch into the builder of a transition, whose only step, with
+    this name, is the statement that the function returns. With `returns`, the step's rows are the outcome.
+    """
+
+    def builder_of(build: Callable[[Grammar, Any], Statement]) -> Callable[[Grammar], Transition]:
+        # The annotations are not copied, because the builder takes only a Grammar.
+        @wraps(build, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
+        def builder(g: Grammar) -> Transition:
+            steps: Mapping[str, Step] = {name: lambda r: build(g, r["given"].c)}
+            return Transition(given=given, steps=steps, returns=name if returns else None)
+
+        return builder
+
+    return builder_of
 
 
 def number(value: float) -> sa.ColumnElement[float]:

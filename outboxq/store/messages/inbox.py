@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from ...database.grammar import Columns, Grammar, Relations, Statement, Transition, limit
+from ...database.grammar import Columns, Grammar, Relations, Statement, Transition, limit, one_step
 from ...database.privileges import Feature
 from ...database.tables import inbox_messages
 from ...database.target import Target
@@ -133,34 +133,23 @@ def accept(g: Grammar) -> Transition:
     ON CONFLICT DO NOTHING waits for a concurrent acceptance to commit or roll back. The statement does not return any
     columns, so that a consumer does not need the privilege to read other consumers' messages.
     """
-
-    def accepted(_: Relations) -> Statement:
-        new = g.insert(inbox_messages).values(
-            consumer=_consumer, source=_source, message_id=_message_id, expires_at=g.later(g.now, _keep)
-        )
-        return new.on_conflict_do_nothing().returning(sa.literal_column("1").label("id"))  # type: ignore[no-any-return]
-
-    return Transition(steps={"accepted": accepted}, returns="accepted")
+    values = {"consumer": _consumer, "source": _source, "message_id": _message_id, "expires_at": g.later(g.now, _keep)}
+    new = g.insert(inbox_messages).values(values).on_conflict_do_nothing()
+    accepted = new.returning(sa.literal_column("1").label("id"))
+    return Transition(steps={"accepted": lambda _: accepted}, returns="accepted")
 
 
-def accept_many(g: Grammar) -> Transition:
+@one_step("accepted", MESSAGES, returns=True)
+def accept_many(g: Grammar, given: Any) -> Statement:
     """Write the messages that their consumers do not have, and return their keys. Returning the keys requires the
     privilege to read them.
     """
-
-    def accepted(r: Relations) -> Statement:
-        given = r["given"].c
-        # The condition is always true. Without a WHERE, SQLite would read ON CONFLICT as the ON of a join.
-        rows = (
-            sa.select(given.consumer, given.source, given.message_id, g.later(g.now, given.keep_seconds))
-            .where(given.message_id.is_not(None))
-            .order_by(given.consumer, given.source, given.message_id)
-        )
-        new = g.insert(inbox_messages).from_select(["consumer", "source", "message_id", "expires_at"], rows)
-        known = (_message.consumer, _message.source, _message.message_id.label("id"))
-        return new.on_conflict_do_nothing().returning(*known)  # type: ignore[no-any-return]
-
-    return Transition(given=MESSAGES, steps={"accepted": accepted}, returns="accepted")
+    key = (given.consumer, given.source, given.message_id)
+    # The condition is always true. Without a WHERE, SQLite would read ON CONFLICT as the ON of a join.
+    rows = sa.select(*key, g.later(g.now, given.keep_seconds)).where(given.message_id.is_not(None)).order_by(*key)
+    new = g.insert(inbox_messages).from_select(["consumer", "source", "message_id", "expires_at"], rows)
+    known = (_message.consumer, _message.source, _message.message_id.label("id"))
+    return new.on_conflict_do_nothing().returning(*known)  # type: ignore[no-any-return]
 
 
 def prune(g: Grammar) -> Transition:

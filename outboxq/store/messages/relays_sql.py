@@ -18,6 +18,7 @@ from ...database.grammar import (
     Transition,
     limit,
     number,
+    one_step,
     sql_literal,
     worker_id,
 )
@@ -70,23 +71,19 @@ def lock_relays(g: Grammar) -> sa.Select[Any]:
     return sa.select(_r.name, _r.shards, _r.on_refused).where(g.among(_r.name, names)).with_for_update()  # type: ignore[return-value]
 
 
-def declare(g: Grammar) -> Transition:
+@one_step("written", RELAY)
+def declare(g: Grammar, given: Any) -> Statement:
     """Write the relays. A relay that already exists keeps its pause and its failures."""
-
-    def written(r: Relations) -> Statement:
-        given = r["given"].c
-        values = {
-            **{name: given[name] for name in RELAY},
-            "failures": sa.literal_column("0", sa.Integer),
-            "created_at": g.now,
-        }
-        # The condition is always true. Without a WHERE, SQLite would read ON CONFLICT as the ON of a join.
-        rows = sa.select(*values.values()).where(given.name.is_not(None)).order_by(given.name)
-        new = g.insert(relays).from_select(list(values), rows)
-        changes = {name: new.excluded[name] for name in ("shards", "on_refused")}
-        return new.on_conflict_do_update(index_elements=["name"], set_=changes)  # type: ignore[no-any-return]
-
-    return Transition(given=RELAY, steps={"written": written})
+    values = {
+        **{name: given[name] for name in RELAY},
+        "failures": sa.literal_column("0", sa.Integer),
+        "created_at": g.now,
+    }
+    # The condition is always true. Without a WHERE, SQLite would read ON CONFLICT as the ON of a join.
+    rows = sa.select(*values.values()).where(given.name.is_not(None)).order_by(given.name)
+    new = g.insert(relays).from_select(list(values), rows)
+    changes = {name: new.excluded[name] for name in ("shards", "on_refused")}
+    return new.on_conflict_do_update(index_elements=["name"], set_=changes)  # type: ignore[no-any-return]
 
 
 def lock_shards(_: Grammar) -> sa.Select[Any]:
@@ -98,13 +95,10 @@ def drop_shards(_: Grammar) -> sa.Delete:
     return sa.delete(relay_shards).where(_s.relay == _relay)
 
 
-def add_shards(_: Grammar) -> Transition:
+@one_step("added", SHARD)
+def add_shards(_: Grammar, given: Any) -> Statement:
     """Write shards that do not have a sender yet."""
-
-    def added(r: Relations) -> Statement:
-        return sa.insert(relay_shards).from_select(list(SHARD), sa.select(*(r["given"].c[name] for name in SHARD)))
-
-    return Transition(given=SHARD, steps={"added": added})
+    return sa.insert(relay_shards).from_select(list(SHARD), sa.select(*(given[name] for name in SHARD)))
 
 
 def take_shard(g: Grammar) -> sa.Update:
@@ -127,30 +121,24 @@ def take_shard(g: Grammar) -> sa.Update:
     )
 
 
-def renew(g: Grammar) -> Transition:
+@one_step("renewed", HELD, returns=True)
+def renew(g: Grammar, given: Any) -> Statement:
     """Extend the given leases of this worker to :lease_seconds from now. Returns the leases that the worker still
     holds.
     """
-
-    def renewed(r: Relations) -> Statement:
-        given = r["given"].c
-        held = (_s.relay == given.relay, _s.shard == given.shard, _s.lease_token == given.token)
-        extended = sa.update(relay_shards).where(*held, _s.worker_id == worker_id)
-        return extended.values(lease_expires_at=g.later(g.now, _lease)).returning(_s.relay, _s.shard)
-
-    return Transition(given=HELD, steps={"renewed": renewed}, returns="renewed")
+    return _of_worker(given).values(lease_expires_at=g.later(g.now, _lease)).returning(_s.relay, _s.shard)
 
 
-def give_up(_: Grammar) -> Transition:
+@one_step("freed", HELD)
+def give_up(_: Grammar, given: Any) -> Statement:
     """End the given leases of this worker, so that another worker can take the shards immediately."""
+    return _of_worker(given).values(worker_id=_NOTHING, lease_expires_at=_NOTHING, sleeps_until=_NOTHING)
 
-    def freed(r: Relations) -> Statement:
-        given = r["given"].c
-        held = (_s.relay == given.relay, _s.shard == given.shard, _s.lease_token == given.token)
-        ended = sa.update(relay_shards).where(*held, _s.worker_id == worker_id)
-        return ended.values(worker_id=_NOTHING, lease_expires_at=_NOTHING, sleeps_until=_NOTHING)
 
-    return Transition(given=HELD, steps={"freed": freed})
+def _of_worker(given: Any) -> sa.Update:
+    """Return an UPDATE of those of the given shards that are leased to this worker."""
+    held = (_s.relay == given.relay, _s.shard == given.shard, _s.lease_token == given.token)
+    return sa.update(relay_shards).where(*held, _s.worker_id == worker_id)
 
 
 def sleep(g: Grammar) -> sa.Update:

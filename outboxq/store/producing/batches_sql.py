@@ -19,6 +19,7 @@ from ...database.grammar import (
     Transition,
     insert_values,
     limit,
+    one_step,
     sql_literal,
 )
 from ...database.tables import (
@@ -32,6 +33,7 @@ from ...database.tables import (
 from ...model import EventType, TaskStatus
 from ...model.batches import OnFailed
 from ..arguments import parameters
+from ..task_rows import IDS
 
 _batch, _execution = task_batches.c, task_executions.c
 _batch_id, _after, _before = parameters(sa.Uuid, "batch_id", "after", "before")
@@ -296,19 +298,16 @@ def missing_dead_letters(_: Grammar) -> sa.Select[Any]:
     return found.order_by(_batch.id).limit(limit).with_for_update(skip_locked=True)
 
 
-def forget_dead_letters(g: Grammar) -> Transition:
+@one_step("counted", IDS, returns=True)
+def forget_dead_letters(g: Grammar, given: Any) -> Statement:
     """Count the missing dead letters of these batches as cancelled. The batches must be locked first."""
-
-    def counted(r: Relations) -> Statement:
-        dead = _dead()
-        return (
-            sa.update(task_batches)
-            .where(g.among(_batch.id, r["given"].c.id), _batch.completed_at.is_(None), _batch.failed > dead)
-            .values(failed=dead, cancelled=_batch.cancelled + _batch.failed - dead, updated_at=g.now)
-            .returning(_batch.id)
-        )
-
-    return Transition(given={"id": sa.Uuid()}, steps={"counted": counted}, returns="counted")
+    dead = _dead()
+    return (
+        sa.update(task_batches)
+        .where(g.among(_batch.id, given.id), _batch.completed_at.is_(None), _batch.failed > dead)
+        .values(failed=dead, cancelled=_batch.cancelled + _batch.failed - dead, updated_at=g.now)
+        .returning(_batch.id)
+    )
 
 
 def _dead() -> sa.ColumnElement[int]:

@@ -14,7 +14,18 @@ import sqlalchemy as sa
 
 from ...database.column_types import Instant, parameter_type
 from ...database.dialects import Row
-from ...database.grammar import Builder, Columns, Grammar, Relations, Statement, Transition, joined, number, sql_literal
+from ...database.grammar import (
+    Builder,
+    Columns,
+    Grammar,
+    Relations,
+    Statement,
+    Transition,
+    joined,
+    number,
+    one_step,
+    sql_literal,
+)
 from ...database.privileges import Feature
 from ...database.queue_order import matches
 from ...database.tables import (
@@ -351,31 +362,22 @@ def lock_subscriptions(g: Grammar) -> sa.Select[Any]:
     return subscriptions(g).where(g.among(task_subscriptions.c.task_name, names)).with_for_update()
 
 
-def subscribe(g: Grammar) -> Transition:
+@one_step("written", SUBSCRIPTION)
+def subscribe(g: Grammar, given: Any) -> Statement:
     """Write subscriptions in a fixed order. Unchanged subscriptions are not written."""
-
-    def written(r: Relations) -> Statement:
-        given = r["given"].c
-        # The condition is always true. Without a WHERE, SQLite would read ON CONFLICT as the ON of a join.
-        rows = sa.select(*(given[name] for name in SUBSCRIPTION)).where(given.task_name.is_not(None))
-        query = g.insert(task_subscriptions).from_select(
-            list(SUBSCRIPTION), rows.order_by(*(given[name] for name in _KEY))
-        )
-        changes = {name: query.excluded[name] for name in SUBSCRIPTION if name not in _KEY}
-        differs = sa.or_(*(task_subscriptions.c[name].is_distinct_from(value) for name, value in changes.items()))
-        return query.on_conflict_do_update(index_elements=_KEY, set_=changes, where=differs)  # type: ignore[no-any-return]
-
-    return Transition(given=SUBSCRIPTION, steps={"written": written})
+    # The condition is always true. Without a WHERE, SQLite would read ON CONFLICT as the ON of a join.
+    rows = sa.select(*(given[name] for name in SUBSCRIPTION)).where(given.task_name.is_not(None))
+    query = g.insert(task_subscriptions).from_select(list(SUBSCRIPTION), rows.order_by(*(given[name] for name in _KEY)))
+    changes = {name: query.excluded[name] for name in SUBSCRIPTION if name not in _KEY}
+    differs = sa.or_(*(task_subscriptions.c[name].is_distinct_from(value) for name, value in changes.items()))
+    return query.on_conflict_do_update(index_elements=_KEY, set_=changes, where=differs)  # type: ignore[no-any-return]
 
 
-def unsubscribe(_: Grammar) -> Transition:
+@one_step("gone", {name: sa.Text() for name in _KEY})
+def unsubscribe(_: Grammar, given: Any) -> Statement:
     """Delete locked subscriptions."""
-
-    def gone(r: Relations) -> Statement:
-        key = sa.tuple_(*(task_subscriptions.c[name] for name in _KEY))
-        return sa.delete(task_subscriptions).where(key.in_(sa.select(*(r["given"].c[name] for name in _KEY))))
-
-    return Transition(given={name: sa.Text() for name in _KEY}, steps={"gone": gone})
+    key = sa.tuple_(*(task_subscriptions.c[name] for name in _KEY))
+    return sa.delete(task_subscriptions).where(key.in_(sa.select(*(given[name] for name in _KEY))))
 
 
 def _emission(

@@ -23,6 +23,7 @@ from ...database.grammar import (
     joined,
     limit,
     number,
+    one_step,
     sql_literal,
 )
 from ...database.tables import execution_events, schedule_ticks, task_executions, task_outbox, task_schedules
@@ -34,6 +35,7 @@ from ..arguments import parameters
 
 SCHEDULE: Columns = {column.name: parameter_type(column.type) for column in task_schedules.c}
 NAMES: Columns = {"name": sa.Text()}
+TICK: Columns = {"schedule": sa.Text(), "tick": Instant, "task_execution_id": sa.Uuid()}
 _schedule, _tick, _execution, _entry = task_schedules.c, schedule_ticks.c, task_executions.c, task_outbox.c
 _name, _after, _reason = parameters(sa.Text, "name", "after", "reason")
 _until = sa.bindparam("until", type_=Instant, required=True)
@@ -104,28 +106,20 @@ def take_due(g: Grammar) -> sa.Select[Any]:
     return found.where(_is_due(g), _schedule.name > _after).limit(limit).with_for_update(skip_locked=True)
 
 
-def create(g: Grammar) -> Transition:
+@one_step("created", SCHEDULE, returns=True)
+def create(g: Grammar, given: Any) -> Statement:
     """Insert schedules whose names are free, and return their names."""
-
-    def created(r: Relations) -> Statement:
-        given = r["given"].c
-        # The condition is always true. Without a WHERE, SQLite would read ON CONFLICT as the ON of a join.
-        rows = sa.select(*(given[name] for name in SCHEDULE)).where(given.name.is_not(None))
-        new = g.insert(task_schedules).from_select(list(SCHEDULE), rows)
-        return new.on_conflict_do_nothing().returning(_schedule.name.label("id"))  # type: ignore[no-any-return]
-
-    return Transition(given=SCHEDULE, steps={"created": created}, returns="created")
+    # The condition is always true. Without a WHERE, SQLite would read ON CONFLICT as the ON of a join.
+    rows = sa.select(*(given[name] for name in SCHEDULE)).where(given.name.is_not(None))
+    new = g.insert(task_schedules).from_select(list(SCHEDULE), rows)
+    return new.on_conflict_do_nothing().returning(_schedule.name.label("id"))  # type: ignore[no-any-return]
 
 
-def change(_: Grammar) -> Transition:
+@one_step("changed", SCHEDULE)
+def change(_: Grammar, given: Any) -> Statement:
     """Write the new values of locked schedules."""
-
-    def changed(r: Relations) -> Statement:
-        given = r["given"].c
-        values = {name: given[name] for name in SCHEDULE if name != "name"}
-        return sa.update(task_schedules).where(_schedule.name == given.name).values(values)
-
-    return Transition(given=SCHEDULE, steps={"changed": changed})
+    values = {name: given[name] for name in SCHEDULE if name != "name"}
+    return sa.update(task_schedules).where(_schedule.name == given.name).values(values)
 
 
 def remove(_: Grammar) -> sa.Delete:
@@ -133,53 +127,35 @@ def remove(_: Grammar) -> sa.Delete:
     return sa.delete(task_schedules).where(_schedule.name == _name)
 
 
-def advance(_: Grammar) -> Transition:
+@one_step("advanced", {"name": sa.Text(), "planted_until": Instant, "updated_at": Instant})
+def advance(_: Grammar, given: Any) -> Statement:
     """Advance `planted_until` of locked schedules, and record the time since which no tick has been left out.
     `planted_until` is never set back.
     """
-
-    def advanced(r: Relations) -> Statement:
-        given = r["given"].c
-        forward = _schedule.planted_until < given.planted_until
-        return (
-            sa.update(task_schedules)
-            .where(_schedule.name == given.name, forward)
-            .values(
-                planted_until=given.planted_until, updated_at=sa.func.coalesce(given.updated_at, _schedule.updated_at)
-            )
-        )
-
-    columns: Columns = {"name": sa.Text(), "planted_until": Instant, "updated_at": Instant}
-    return Transition(given=columns, steps={"advanced": advanced})
+    forward = _schedule.planted_until < given.planted_until
+    updated_at = sa.func.coalesce(given.updated_at, _schedule.updated_at)
+    advanced = sa.update(task_schedules).where(_schedule.name == given.name, forward)
+    return advanced.values(planted_until=given.planted_until, updated_at=updated_at)
 
 
-def record_ticks(g: Grammar) -> Transition:
+@one_step("recorded", TICK, returns=True)
+def record_ticks(g: Grammar, given: Any) -> Statement:
     """Insert ticks with the ids of their tasks. Returns the ids for ticks that did not have a task yet."""
-    columns: Columns = {"schedule": sa.Text(), "tick": Instant, "task_execution_id": sa.Uuid()}
-
-    def recorded(r: Relations) -> Statement:
-        given = r["given"].c
-        rows = sa.select(*(given[name] for name in columns)).where(given.schedule.is_not(None))
-        new = g.insert(schedule_ticks).from_select(list(columns), rows.order_by(given.schedule, given.tick))
-        return new.on_conflict_do_nothing().returning(_tick.task_execution_id.label("id"))  # type: ignore[no-any-return]
-
-    return Transition(given=columns, steps={"recorded": recorded}, returns="recorded")
+    rows = sa.select(*(given[name] for name in TICK)).where(given.schedule.is_not(None))
+    new = g.insert(schedule_ticks).from_select(list(TICK), rows.order_by(given.schedule, given.tick))
+    return new.on_conflict_do_nothing().returning(_tick.task_execution_id.label("id"))  # type: ignore[no-any-return]
 
 
-def record_skipped(g: Grammar) -> Transition:
+@one_step("event", {"pipeline_execution_id": sa.Uuid(), "data": sa.Text()})
+def record_skipped(g: Grammar, given: Any) -> Statement:
     """Insert the events of skipped ticks."""
-
-    def event(r: Relations) -> Statement:
-        given = r["given"].c
-        values = {
-            "pipeline_execution_id": given.pipeline_execution_id,
-            "event_type": sql_literal(EventType.SKIPPED),
-            "event_data": given.data,
-            "created_at": g.now,
-        }
-        return insert_values(sa.insert(execution_events), values, r["given"])
-
-    return Transition(given={"pipeline_execution_id": sa.Uuid(), "data": sa.Text()}, steps={"event": event})
+    values = {
+        "pipeline_execution_id": given.pipeline_execution_id,
+        "event_type": sql_literal(EventType.SKIPPED),
+        "event_data": given.data,
+        "created_at": g.now,
+    }
+    return insert_values(sa.insert(execution_events), values, None)
 
 
 def undue(g: Grammar) -> sa.Select[Any]:

@@ -26,6 +26,7 @@ from ...database.grammar import (
     Step,
     StepCondition,
     Transition,
+    one_step,
     sql_literal,
 )
 from ...database.tables import dead_letters, idempotency_keys, task_executions, task_outbox
@@ -33,7 +34,7 @@ from ...database.target import Target
 from ...errors import DuplicateTask
 from ...model import TERMINAL, EventType, Handle, NewTask, OnConflict, TaskStatus
 from .. import task_rows
-from ..task_rows import row
+from ..task_rows import IDS, row
 from ..transactions import Transactions
 from . import tasks
 
@@ -347,14 +348,11 @@ def key_holders(g: Grammar) -> Transition:
     )
 
 
-def lock_keys(g: Grammar) -> Transition:
+@one_step("locked", IDS, returns=True)
+def lock_keys(g: Grammar, given: Any) -> Statement:
     """Lock the keys of these tasks in key order. Returns the tasks that still have their keys."""
-
-    def locked(r: Relations) -> Statement:
-        held = sa.select(_held.task_execution_id.label("id")).where(g.among(_held.task_execution_id, r["given"].c.id))
-        return held.order_by(_held.scope, _held.key).with_for_update()
-
-    return Transition(given={"id": sa.Uuid()}, steps={"locked": locked}, returns="locked")
+    held = sa.select(_held.task_execution_id.label("id")).where(g.among(_held.task_execution_id, given.id))
+    return held.order_by(_held.scope, _held.key).with_for_update()
 
 
 def take_over_keys(g: Grammar) -> Transition:
@@ -431,13 +429,10 @@ def replace(g: Grammar) -> Transition:
     )
 
 
-def written(g: Grammar) -> Transition:
+@one_step("found", IDS, returns=True)
+def written(g: Grammar, given: Any) -> Statement:
     """Return which of these ids belong to existing tasks."""
-
-    def found(r: Relations) -> Statement:
-        return sa.select(task_executions.c.id).where(g.among(task_executions.c.id, r["given"].c.id))
-
-    return Transition(given={"id": sa.Uuid()}, steps={"found": found}, returns="found")
+    return sa.select(task_executions.c.id).where(g.among(task_executions.c.id, given.id))
 
 
 def lock_for_redrive(g: Grammar) -> Transition:
@@ -473,22 +468,18 @@ def lock_for_redrive(g: Grammar) -> Transition:
             .returning(_held.task_execution_id.label("id"))
         )
 
-    return Transition(given={"id": sa.Uuid()}, steps={"wanted": wanted, "locked": locked}, returns="locked")
+    return Transition(given=IDS, steps={"wanted": wanted, "locked": locked}, returns="locked")
 
 
-def lost_keys(g: Grammar) -> Transition:
+@one_step("found", IDS, returns=True)
+def lost_keys(g: Grammar, given: Any) -> Statement:
     """Select the keys that these dead letters have lost. The keys must be locked first."""
-
-    def found(r: Relations) -> Statement:
-        lost = (
-            _dead_letter.task_execution_id.label("id"),
-            _dead_letter.task_name.label("scope"),
-            _dead_letter.lost_key.label("key"),
-        )
-        mine = g.among(_dead_letter.task_execution_id, r["given"].c.id)
-        return sa.select(*lost).where(mine, _dead_letter.lost_key.is_not(None))
-
-    return Transition(given={"id": sa.Uuid()}, steps={"found": found}, returns="found")
+    lost = (
+        _dead_letter.task_execution_id.label("id"),
+        _dead_letter.task_name.label("scope"),
+        _dead_letter.lost_key.label("key"),
+    )
+    return sa.select(*lost).where(g.among(_dead_letter.task_execution_id, given.id), _dead_letter.lost_key.is_not(None))
 
 
 def take_back_keys(g: Grammar) -> Transition:
