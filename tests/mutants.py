@@ -791,7 +791,7 @@ MUTANTS = (
     Mutant(
         "the check for tasks that are left to cancel continues each batch that is being cancelled",
         "outboxq/store/producing/batches_sql.py",
-        ((".where(sa.or_(waiting != _zero, left != _zero, discards))", ""),),
+        ((".where(sa.or_(waiting != ZERO, left != ZERO, discards))", ""),),
         ("tests/dialects/test_plans.py::test_postgresql_reads_only_the_running_tasks_of_a_cancelled_batch",),
     ),
     Mutant(

@@ -327,6 +327,8 @@ def text_literal(words: object) -> sa.ColumnElement[str]:
     return sa.literal_column(f"'{words}'", sa.Text)
 
 
+ZERO, ONE = (sa.literal_column(digit, sa.Integer) for digit in "01")
+"""Numbers as literals in the SQL text."""
 limit = sa.bindparam("limit", type_=sa.BigInteger, required=True)
 """The largest number of rows that a statement selects or changes."""
 worker_id = sa.bindparam("worker_id", type_=sa.Uuid, required=True)

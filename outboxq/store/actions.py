@@ -23,7 +23,7 @@ from ..model.actions import NewAction, OperatorAction
 from ..model.display import as_json
 from ..payload.parameters import sanitize
 from .arguments import aware, identifier, parameters, positive, storable
-from .transactions import Transactions
+from .transactions import Noun
 
 T = TypeVar("T")
 KEPT = timedelta(days=90)
@@ -34,11 +34,8 @@ _LONGEST = 1_000
 """Maximum length of a name or a reason, in bytes."""
 
 
-class Actions:
+class Actions(Noun):
     """The changes that people have made."""
-
-    def __init__(self, store: Transactions) -> None:
-        self._store = store
 
     def record(
         self,

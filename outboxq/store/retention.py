@@ -34,7 +34,7 @@ from .producing.batches import Batches
 from .tasks.operations import OnChange
 from .tasks.tasks import now, select_task
 from .tasks.tasks import now as moment
-from .transactions import Transactions
+from .transactions import Noun, Transactions
 
 log = logging.getLogger("outboxq.store")
 
@@ -266,11 +266,8 @@ partition is kept, and its old rows are deleted instead.
 _PAUSE = tenacity.wait_random(0.5, 2)
 
 
-class TimePartitions:
+class TimePartitions(Noun):
     """The partitions of a history that is partitioned by time."""
-
-    def __init__(self, store: Transactions) -> None:
-        self._store = store
 
     def make(self, ahead: int = AHEAD) -> int:
         """Create the missing partitions of `task_executions` and `execution_events` for the current period and the next

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from ..database.column_types import Packed
 from ..database.dialects import Begin, Dialect, Row
 from ..database.dialects.catalogue import pg_class, pg_namespace
-from ..database.grammar import Grammar
+from ..database.grammar import ONE, Grammar, text_literal
 from ..database.privileges import Feature, Kind, Privilege, Right, Role, rights
 from ..database.tables import VERSION_TABLE
 from ..database.target import Target
@@ -239,7 +239,7 @@ def pack(rights: Sequence[Right]) -> dict[str, Any]:
 
 def select_role(_: Grammar) -> sa.Select[Any]:
     """Select one row if the role :grantee exists."""
-    return sa.select(sa.literal_column("1").label("found")).select_from(_roles).where(_roles.c.rolname == _grantee)
+    return sa.select(ONE.label("found")).select_from(_roles).where(_roles.c.rolname == _grantee)
 
 
 def missing(g: Grammar) -> sa.Select[Any]:
@@ -261,13 +261,16 @@ def missing(g: Grammar) -> sa.Select[Any]:
     who = sa.func.coalesce(_grantee, sa.func.current_user(), type_=sa.Text)
     place = sa.select(pg_namespace.c.oid, pg_namespace.c.nspname).where(pg_namespace.c.oid == lies_in).subquery("place")
     may = sa.case(
-        (wanted.c.kind == _word(Kind.SCHEMA), sa.func.has_schema_privilege(who, place.c.oid, wanted.c.privilege)),
+        (
+            wanted.c.kind == text_literal(Kind.SCHEMA),
+            sa.func.has_schema_privilege(who, place.c.oid, wanted.c.privilege),
+        ),
         (pg_class.c.oid.is_(None), sa.literal_column("true", sa.Boolean)),  # a missing table is reported elsewhere
         (
-            wanted.c.kind == _word(Kind.SEQUENCE),
+            wanted.c.kind == text_literal(Kind.SEQUENCE),
             sa.func.has_sequence_privilege(who, pg_class.c.oid, wanted.c.privilege),
         ),
-        (wanted.c.column == _word(""), sa.func.has_table_privilege(who, pg_class.c.oid, wanted.c.privilege)),
+        (wanted.c.column == text_literal(""), sa.func.has_table_privilege(who, pg_class.c.oid, wanted.c.privilege)),
         else_=sa.func.has_column_privilege(who, pg_class.c.oid, wanted.c.column, wanted.c.privilege),
     )
     other, there = pg_class.alias("other"), pg_namespace.alias("there")
@@ -296,7 +299,7 @@ def _schema_of(g: Grammar) -> sa.ColumnElement[Any]:
     found, or would be created, through the search path.
     """
     if g.schema is not None:
-        return sa.select(pg_namespace.c.oid).where(pg_namespace.c.nspname == _word(g.schema)).scalar_subquery()
+        return sa.select(pg_namespace.c.oid).where(pg_namespace.c.nspname == text_literal(g.schema)).scalar_subquery()
     found = sa.select(pg_class.c.relnamespace).where(pg_class.c.oid == g.oid(VERSION_TABLE)).scalar_subquery()
     made = (
         sa.select(pg_namespace.c.oid)
@@ -304,7 +307,3 @@ def _schema_of(g: Grammar) -> sa.ColumnElement[Any]:
         .scalar_subquery()
     )
     return sa.func.coalesce(found, made)
-
-
-def _word(text: str) -> sa.ColumnElement[str]:
-    return sa.literal_column(f"'{text}'", sa.Text)

@@ -19,6 +19,8 @@ import sqlalchemy as sa
 from ..database.column_types import Instant, parameter_type
 from ..database.dialects import Alike
 from ..database.grammar import (
+    ONE,
+    ZERO,
     Columns,
     Grammar,
     Relations,
@@ -141,6 +143,14 @@ def plain_row(task: NewTask, columns: Mapping[str, Any], values: Mapping[str, An
     return row
 
 
+def made_together(pipeline_id: Any) -> sa.ColumnElement[bool]:
+    """Return a condition that tests whether a task belongs to this batch, or to this emit or `enqueue_many`. A task
+    that was enqueued alone has its own id as its `pipeline_execution_id`.
+    """
+    execution = task_executions.c
+    return sa.and_(execution.pipeline_execution_id == pipeline_id, execution.pipeline_execution_id != execution.id)
+
+
 def new_entry(
     g: Grammar, task: Any, batch: sa.FromClause, rows: sa.FromClause, *where: sa.ColumnElement[bool]
 ) -> Statement:
@@ -176,8 +186,8 @@ def new_execution(
         **given,
         "position": entry.position,
         "status": SqlStatus.READY,
-        "attempt": sa.literal_column("1", sa.Integer),
-        "recovery_attempts": sa.literal_column("0", sa.Integer),
+        "attempt": ONE,
+        "recovery_attempts": ZERO,
         "lease_token": sa.literal_column("0", sa.BigInteger),
         "expires_at": entry.expires_at,
         "created_at": g.now,

@@ -460,5 +460,12 @@ class Transactions:
         self._current = True
 
 
+class Noun:
+    """The base class of the operations on one kind of object, such as ``store.queues``."""
+
+    def __init__(self, store: Transactions) -> None:
+        self._store = store
+
+
 def select_now(g: Grammar) -> sa.Select[Any]:
     return sa.select(g.now.label("now"))

@@ -9,7 +9,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from ...database.grammar import Columns, Grammar, Relations, Statement, Transition, limit, one_step
+from ...database.grammar import ONE, Columns, Grammar, Relations, Statement, Transition, limit, one_step
 from ...database.privileges import Feature
 from ...database.tables import inbox_messages
 from ...database.target import Target
@@ -18,7 +18,7 @@ from ...model.options import bad_name, bad_span, is_name, is_span
 from ..arguments import parameters
 from ..producing.enqueue import enqueue_many
 from ..tasks.idempotency import written
-from ..transactions import Transactions
+from ..transactions import Noun
 
 KEPT = timedelta(days=7)
 """Time for which a message is remembered by default."""
@@ -42,11 +42,8 @@ class Arrival:
         return self.consumer, self.source, self.message_id
 
 
-class InboxMessages:
+class InboxMessages(Noun):
     """The messages that the consumers of this application have accepted."""
-
-    def __init__(self, store: Transactions) -> None:
-        self._store = store
 
     def accept(
         self, consumer: str, message_id: str, *, source: str = "", keep: timedelta | float = KEPT, using: object
@@ -135,7 +132,7 @@ def accept(g: Grammar) -> Transition:
     """
     values = {"consumer": _consumer, "source": _source, "message_id": _message_id, "expires_at": g.later(g.now, _keep)}
     new = g.insert(inbox_messages).values(values).on_conflict_do_nothing()
-    accepted = new.returning(sa.literal_column("1").label("id"))
+    accepted = new.returning(ONE.label("id"))
     return Transition(steps={"accepted": lambda _: accepted}, returns="accepted")
 
 

@@ -53,7 +53,7 @@ from ..producing.enqueue import insert_tasks
 from ..task_rows import row
 from ..tasks.event_log import TailCursor, marked
 from ..tasks.operations import OnChange
-from ..transactions import Transactions
+from ..transactions import Noun, Transactions
 from . import relays_sql as sql
 
 LEASE = timedelta(seconds=10)
@@ -99,13 +99,10 @@ class RelayFailure:
     """True if the broker confirmed other events at the same time, which shows that the broker is available."""
 
 
-class Relays(Answering):
+class Relays(Noun, Answering):
     """The relays to message brokers."""
 
     _noun = "outbox.store.relays"
-
-    def __init__(self, store: Transactions) -> None:
-        self._store = store
 
     def declare(self, relays: Iterable[NewRelay], *, using: object = None) -> None:
         """Store these relays. Other relays are kept. If nothing has changed, nothing is written.

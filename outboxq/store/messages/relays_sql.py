@@ -9,6 +9,8 @@ import sqlalchemy as sa
 
 from ...database.column_types import parameter_type
 from ...database.grammar import (
+    ONE,
+    ZERO,
     Builder,
     Columns,
     Grammar,
@@ -20,6 +22,7 @@ from ...database.grammar import (
     number,
     one_step,
     sql_literal,
+    text_literal,
     worker_id,
 )
 from ...database.tables import (
@@ -39,6 +42,7 @@ from ...model import EventType
 from ...model.relays import RELAY_PREFIX
 from .. import task_rows
 from ..arguments import parameters
+from ..producing.fanout import relay_of
 
 NAMES: Columns = {"name": sa.Text()}
 RELAY: Columns = {"name": sa.Text(), "shards": sa.Integer(), "on_refused": sa.Text()}
@@ -56,10 +60,10 @@ _lease, _pause = parameters(sa.Double, "lease_seconds", "pause_seconds")
 _restarts = sa.bindparam("restarts", type_=sa.Boolean, required=True)
 _r, _s, _m = relays.c, relay_shards.c, relay_messages.c
 _NOTHING = sa.null()
-_prefix = sa.literal_column(f"'{RELAY_PREFIX}'", sa.Text)
+_prefix = text_literal(RELAY_PREFIX)
 TASK_OF_RELAY: sa.ColumnElement[str] = _prefix + _r.name
 """The name of a relay's task and queue, for a row of `relays`."""
-_refused = sa.literal_column("'outboxq.errors.EventRefused'", sa.Text)
+_refused = text_literal("outboxq.errors.EventRefused")
 """The exception that is named in the dead letter of a refused event."""
 _MINE = sa.and_(_s.relay == _relay, _s.shard == _shard, _s.lease_token == _token, _s.worker_id == worker_id)
 """A condition that tests whether a shard is still leased to this worker under this token."""
@@ -76,7 +80,7 @@ def declare(g: Grammar, given: Any) -> Statement:
     """Write the relays. A relay that already exists keeps its pause and its failures."""
     values = {
         **{name: given[name] for name in RELAY},
-        "failures": sa.literal_column("0", sa.Integer),
+        "failures": ZERO,
         "created_at": g.now,
     }
     # The condition is always true. Without a WHERE, SQLite would read ON CONFLICT as the ON of a join.
@@ -106,14 +110,13 @@ def take_shard(g: Grammar) -> sa.Update:
     shard = relay_shards.alias("free")
     is_free = sa.or_(shard.c.lease_expires_at.is_(None), shard.c.lease_expires_at <= g.now)
     free = sa.select(shard.c.shard).where(shard.c.relay == _relay, is_free).order_by(shard.c.shard)
-    one: sa.ColumnElement[int] = sa.literal_column("1", sa.Integer)
-    first = free.limit(one).with_for_update(skip_locked=True).scalar_subquery()
+    first = free.limit(ONE).with_for_update(skip_locked=True).scalar_subquery()
     return (
         sa.update(relay_shards)
         .where(_s.relay == _relay, _s.shard == first)
         .values(
             worker_id=worker_id,
-            lease_token=_s.lease_token + one,
+            lease_token=_s.lease_token + ONE,
             lease_expires_at=g.later(g.now, _lease),
             sleeps_until=_NOTHING,
         )
@@ -159,7 +162,7 @@ def look(g: Grammar) -> sa.Select[Any]:
     highest = sa.select(sa.func.max(_m.id)).where(_m.relay == _relay).scalar_subquery()
     micros = g.between(g.now, _r.next_try_at)
     columns: tuple[sa.ColumnElement[Any], ...] = (
-        sa.func.coalesce(highest, sa.literal_column("0"), type_=sa.BigInteger).label("head"),
+        sa.func.coalesce(highest, ZERO, type_=sa.BigInteger).label("head"),
         g.oldest_open.label("oldest_open"),
         g.next_transaction.label("next_transaction"),
         *(_r.shards, _r.on_refused, _r.failures),
@@ -261,14 +264,13 @@ def back_off(g: Grammar) -> sa.Update:
     A pause that another sender of the relay has begun in the meantime is not changed.
     """
     is_over = sa.or_(_r.next_try_at.is_(None), _r.next_try_at <= g.now)
-    one: sa.ColumnElement[int] = sa.literal_column("1", sa.Integer)
     begins = sa.or_(_restarts, _r.failing_since.is_(None))
     return (
         sa.update(relays)
         .where(_r.name == _relay, is_over)
         .values(
             failing_since=sa.case((begins, g.now), else_=_r.failing_since),
-            failures=sa.case((begins, one), else_=_r.failures + one),
+            failures=sa.case((begins, ONE), else_=_r.failures + ONE),
             next_try_at=g.later(g.now, _pause),
             last_error=_error,
         )
@@ -277,8 +279,8 @@ def back_off(g: Grammar) -> sa.Update:
 
 def work_again(_: Grammar) -> sa.Update:
     """Record that the broker of :relay confirms events again."""
-    failing = sa.update(relays).where(_r.name == _relay, _r.failures > sa.literal_column("0"))
-    return failing.values(failing_since=_NOTHING, next_try_at=_NOTHING, failures=sa.literal_column("0"))
+    failing = sa.update(relays).where(_r.name == _relay, _r.failures > ZERO)
+    return failing.values(failing_since=_NOTHING, next_try_at=_NOTHING, failures=ZERO)
 
 
 def select_relays(_: Grammar) -> sa.Select[Any]:
@@ -290,7 +292,6 @@ def select_backlogs(_: Grammar) -> sa.Select[Any]:
     """Select all relays, each with the count of its messages, the time of the oldest one, and the counts of its
     dead letters and redriven events. Each count is at most :limit.
     """
-    one: sa.ColumnElement[int] = sa.literal_column("1", sa.Integer)
     dead = dead_letters.c
     some = sa.select(_m.id).where(_m.relay == _r.name).limit(limit).correlate(relays).subquery("some")
     refused = (
@@ -302,10 +303,10 @@ def select_backlogs(_: Grammar) -> sa.Select[Any]:
     )
     # A relay's queue contains only its refused events. Of these, only redriven ones are waiting or running.
     waiting, running = (
-        sa.select(one).where(table.c.queue == TASK_OF_RELAY).correlate(relays) for table in (task_outbox, task_leases)
+        sa.select(ONE).where(table.c.queue == TASK_OF_RELAY).correlate(relays) for table in (task_outbox, task_leases)
     )
     redriven = sa.union_all(waiting, running).limit(limit).subquery("redriven")
-    oldest = sa.select(_m.created_at).where(_m.relay == _r.name).order_by(_m.id).limit(one).correlate(relays)
+    oldest = sa.select(_m.created_at).where(_m.relay == _r.name).order_by(_m.id).limit(ONE).correlate(relays)
     return sa.select(
         relays,
         sa.select(sa.func.count()).select_from(some).scalar_subquery().label("messages"),
@@ -318,10 +319,7 @@ def select_backlogs(_: Grammar) -> sa.Select[Any]:
 def select_topics(_: Grammar) -> sa.Select[Any]:
     """Select all relays' topics, with the relays' names."""
     subscription = task_subscriptions.c
-    name = sa.func.substr(
-        subscription.task_name, sa.literal_column(str(len(RELAY_PREFIX) + 1), sa.Integer), type_=sa.Text
-    )
-    columns: tuple[sa.ColumnElement[Any], ...] = (name.label("relay"), subscription.topic)
+    columns: tuple[sa.ColumnElement[Any], ...] = (relay_of(subscription.task_name).label("relay"), subscription.topic)
     return (
         sa.select(*columns).where(subscription.parameter.is_(None)).order_by(subscription.task_name, subscription.topic)
     )
@@ -367,7 +365,7 @@ def select_held_keys(_: Grammar) -> sa.Select[Any]:
         task.id.label("dead_letter"),
         task.completed_at.label("failed_at"),
         task.last_error.label("error"),
-        sa.func.coalesce(waits.c.messages, sa.literal_column("0", sa.Integer)).label("waiting"),
+        sa.func.coalesce(waits.c.messages, ZERO).label("waiting"),
     )
     return (
         sa.select(*columns)
@@ -394,7 +392,6 @@ def remove(_: Grammar) -> Transition:
     """Delete :relay with its topics, its shards, its messages and the idempotency keys of its events. Returns the messages."""
     task_name = _prefix + _relay
     subscription, accepted = task_subscriptions.c, inbox_messages.c
-    no_source = sa.literal_column("''", sa.Text)
     topics = sa.delete(task_subscriptions).where(subscription.task_name == task_name, subscription.parameter.is_(None))
     return Transition(
         steps={
@@ -402,7 +399,7 @@ def remove(_: Grammar) -> Transition:
             "relay": lambda _: sa.delete(relays).where(_r.name == _relay),
             "shards": lambda _: sa.delete(relay_shards).where(_s.relay == _relay),
             "keys": lambda _: sa.delete(inbox_messages).where(
-                accepted.consumer == task_name, accepted.source == no_source
+                accepted.consumer == task_name, accepted.source == text_literal("")
             ),
             "gone": lambda _: sa.delete(relay_messages).where(_m.relay == _relay).returning(_m.id),
         },

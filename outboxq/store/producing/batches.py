@@ -27,7 +27,7 @@ from ..failure_log import sentence
 from ..task_rows import pack_ids
 from ..tasks.operations import OnChange, change_all
 from ..tasks.results import ended as ended_tasks
-from ..transactions import Transactions
+from ..transactions import Noun
 from . import batches_sql
 
 log = logging.getLogger("outboxq.store")
@@ -54,13 +54,10 @@ class Member:
     """The last error, on one line."""
 
 
-class Batches(Answering):
+class Batches(Noun, Answering):
     """The batches and chains. Their counts include only committed transactions."""
 
     _noun = "outbox.store.batches"
-
-    def __init__(self, store: Transactions) -> None:
-        self._store = store
 
     def create(self, batch: NewBatch, *, using: object = None) -> None:
         """Write an open batch. Tasks are added by enqueueing them with the batch's id as their `pipeline_execution_id`.

@@ -10,6 +10,8 @@ import sqlalchemy as sa
 
 from ...database.column_types import Instant, parameter_type
 from ...database.grammar import (
+    ONE,
+    ZERO,
     Builder,
     Columns,
     Grammar,
@@ -30,10 +32,10 @@ from ...database.tables import (
     task_leases,
     task_outbox,
 )
-from ...model import EventType, TaskStatus
+from ...model import EventType
 from ...model.batches import OnFailed
 from ..arguments import parameters
-from ..task_rows import IDS
+from ..task_rows import IDS, made_together
 
 _batch, _execution = task_batches.c, task_executions.c
 _batch_id, _after, _before = parameters(sa.Uuid, "batch_id", "after", "before")
@@ -41,7 +43,6 @@ _added = sa.bindparam("added", type_=sa.Integer, required=True)
 _closes = sa.bindparam("closes", False, type_=sa.Boolean)
 _older = sa.bindparam("older", type_=Instant, required=True)
 _force, _dead_letters, _runs_then = parameters(sa.Boolean, "force", "dead_letters", "runs_then")
-_zero = sa.literal_column("0", sa.Integer)
 
 
 def create(g: Grammar) -> Transition:
@@ -52,7 +53,7 @@ def create(g: Grammar) -> Transition:
     def batch(r: Relations) -> Statement:
         values = {
             **{name: r["given"].c[name] for name in own},
-            **dict.fromkeys(("completed", "failed", "cancelled", "stage"), _zero),
+            **dict.fromkeys(("completed", "failed", "cancelled", "stage"), ZERO),
             "runs_then": sa.literal_column("true", sa.Boolean),
             "created_at": g.now,
             "updated_at": g.now,
@@ -81,13 +82,13 @@ def change(g: Grammar) -> sa.Insert:
     values = {
         "batch_id": _batch.id,
         "added": _added,
-        "completed": _zero,
-        "failed": _zero,
-        "cancelled": _zero,
+        "completed": ZERO,
+        "failed": ZERO,
+        "cancelled": ZERO,
         "closes": _closes,
         "changed_at": g.now,
     }
-    takes = sa.or_(_added <= _zero, _batch.cancel_requested_at.is_(None))
+    takes = sa.or_(_added <= ZERO, _batch.cancel_requested_at.is_(None))
     rows = sa.select(*values.values()).where(_batch.id == _batch_id, _batch.completed_at.is_(None), takes)
     return (
         sa.insert(task_batch_changes)
@@ -125,7 +126,7 @@ def waiting_for_dead_letters(_: Grammar) -> sa.Select[Any]:
         first.c.closed,
         first.c.cancel_requested_at.is_(None),
         first.c.on_failed == sql_literal(OnFailed.WAIT),
-        first.c.failed > _zero,
+        first.c.failed > ZERO,
         ended >= first.c.size,
     )
 
@@ -169,11 +170,7 @@ def members(_: Grammar) -> sa.Select[Any]:
     """Select the ids and statuses of up to :limit of a batch's tasks in id order, starting after the id :after."""
     return (
         sa.select(_execution.id, _execution.status)
-        .where(
-            _execution.pipeline_execution_id == _batch_id,
-            _execution.pipeline_execution_id != _execution.id,
-            _execution.id > _after,
-        )
+        .where(made_together(_batch_id), _execution.id > _after)
         .order_by(_execution.id)
         .limit(limit)
     )
@@ -230,19 +227,17 @@ def left_to_cancel(g: Grammar) -> sa.Select[Any]:
     task that is neither finished nor running is waiting.
     """
     leased = _leased(g)
-    unasked = sa.func.sum(
-        sa.case((leased.c.cancel_requested_at.is_(None), sa.literal_column("1", sa.Integer)), else_=_zero)
-    )
+    unasked = sa.func.sum(sa.case((leased.c.cancel_requested_at.is_(None), ONE), else_=ZERO))
     running = (
         sa.select(leased.c.batch_id, sa.func.count().label("running"), unasked.label("unasked"))
         .group_by(leased.c.batch_id)
         .subquery("running")
     )
-    waiting = _batch.size - _ended(_batch) - sa.func.coalesce(running.c.running, _zero)
-    left = sa.func.coalesce(running.c.unasked, _zero)
-    discards = sa.and_(_batch.failed > _zero, _batch.on_failed == sql_literal(OnFailed.WAIT))
+    waiting = _batch.size - _ended(_batch) - sa.func.coalesce(running.c.running, ZERO)
+    left = sa.func.coalesce(running.c.unasked, ZERO)
+    discards = sa.and_(_batch.failed > ZERO, _batch.on_failed == sql_literal(OnFailed.WAIT))
     counts = (waiting.label("waiting"), left.label("unasked"), _batch.failed)
-    found = cancelling(g).add_columns(*counts).where(sa.or_(waiting != _zero, left != _zero, discards))
+    found = cancelling(g).add_columns(*counts).where(sa.or_(waiting != ZERO, left != ZERO, discards))
     return found.select_from(task_batches.outerjoin(running, running.c.batch_id == _batch.id))
 
 
@@ -257,7 +252,7 @@ def statuses(_: Grammar) -> sa.Select[Any]:
     """Count the tasks of a batch by status."""
     return (
         sa.select(_execution.status, sa.func.count().label("tasks"))
-        .where(_execution.pipeline_execution_id == _batch_id, _execution.pipeline_execution_id != _execution.id)
+        .where(made_together(_batch_id))
         .group_by(_execution.status)
     )
 
@@ -293,7 +288,7 @@ def missing_dead_letters(_: Grammar) -> sa.Select[Any]:
     """Lock up to :limit batches that are waiting for a dead letter that no longer exists. Skips locked batches."""
     waits = _batch.on_failed == sql_literal(OnFailed.WAIT)
     found = sa.select(_batch.id).where(
-        _batch.completed_at.is_(None), waits, _batch.failed > _zero, _batch.failed > _dead()
+        _batch.completed_at.is_(None), waits, _batch.failed > ZERO, _batch.failed > _dead()
     )
     return found.order_by(_batch.id).limit(limit).with_for_update(skip_locked=True)
 
@@ -315,11 +310,7 @@ def _dead() -> sa.ColumnElement[int]:
     return (
         sa.select(sa.func.count())
         .select_from(task_executions)
-        .where(
-            _execution.pipeline_execution_id == _batch.id,
-            _execution.pipeline_execution_id != _execution.id,
-            _execution.status == sql_literal(TaskStatus.FAILED),
-        )
+        .where(made_together(_batch.id), _execution.status == SqlStatus.FAILED)
         .correlate(task_batches)
         .scalar_subquery()
     )
@@ -327,9 +318,7 @@ def _dead() -> sa.ColumnElement[int]:
 
 def prune(g: Grammar) -> Transition:
     """Delete up to :limit batches that completed before :older and no longer have tasks."""
-    task = sa.select(_execution.id).where(
-        _execution.pipeline_execution_id == _batch.id, _execution.pipeline_execution_id != _execution.id
-    )
+    task = sa.select(_execution.id).where(made_together(_batch.id))
 
     def doomed(_: Relations) -> Statement:
         old = sa.select(_batch.id).where(_batch.completed_at < _older, ~task.correlate(task_batches).exists())

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from ...database.column_types import Instant, parameter_type
 from ...database.dialects import Row
 from ...database.grammar import (
+    ONE,
     Builder,
     Columns,
     Grammar,
@@ -25,6 +26,7 @@ from ...database.grammar import (
     number,
     one_step,
     sql_literal,
+    text_literal,
 )
 from ...database.privileges import Feature
 from ...database.queue_order import matches
@@ -49,7 +51,7 @@ from .. import task_rows
 from ..arguments import parameters
 from ..task_rows import new_execution
 from ..tasks.idempotency import enqueue_keyed
-from ..transactions import Transactions
+from ..transactions import Noun, Transactions
 from .enqueue import check
 
 _EMITS = frozenset({Feature.EMIT})
@@ -79,13 +81,10 @@ def emit(store: Transactions, event: NewEvent, *, using: object = None) -> Emitt
     )
 
 
-class Subscriptions(Answering):
+class Subscriptions(Noun, Answering):
     """Tasks' subscriptions to event topics."""
 
     _noun = "outbox.store.subscriptions"
-
-    def __init__(self, store: Transactions) -> None:
-        self._store = store
 
     def replace(
         self, subscriptions: Iterable[Subscription], *, tasks: Iterable[str] = (), using: object = None
@@ -327,10 +326,7 @@ def write_keyed_messages(g: Grammar) -> Transition:
 
 def emitted(_: Grammar) -> sa.Select[Any]:
     """Select the tasks of an event by the event's id."""
-    task = task_executions.c
-    return sa.select(task.task_name, task.id).where(
-        task.pipeline_execution_id == _pipeline, task.pipeline_execution_id != task.id
-    )
+    return sa.select(task_executions.c.task_name, task_executions.c.id).where(task_rows.made_together(_pipeline))
 
 
 def unrouted(_: Grammar) -> sa.Select[Any]:
@@ -348,8 +344,7 @@ def unsent(_: Grammar) -> sa.Select[Any]:
     """Select one of an event's messages that no broker has confirmed yet. There is no index for this, because the query
     runs only after an answer was lost.
     """
-    one: sa.ColumnElement[int] = sa.literal_column("1", sa.Integer)
-    return sa.select(relay_messages.c.event_id).where(relay_messages.c.event_id == _pipeline).limit(one)
+    return sa.select(relay_messages.c.event_id).where(relay_messages.c.event_id == _pipeline).limit(ONE)
 
 
 def subscriptions(_: Grammar) -> sa.Select[Any]:
@@ -413,7 +408,7 @@ def _subscribers(g: Grammar) -> Statement:
             _pipeline.label("pipeline_execution_id"),
             *(found.c[name] for name in (*_OF_THE_TASK, "parameter")),
         )
-        .where(found.c.nth == sa.literal_column("1", sa.Integer))
+        .where(found.c.nth == ONE)
         .order_by(found.c.task_name)
     )
 
@@ -452,7 +447,7 @@ def _execution(g: Grammar, r: Relations) -> Statement:
         "partition_key": _partition_key,
         # Built as text, so that the numbers in the payload are not parsed and serialized again. A parameter's name
         # needs no escaping.
-        "args": _text('{"') + subscriber.parameter + _text('":') + _payload + _text("}"),
+        "args": text_literal('{"') + subscriber.parameter + text_literal('":') + _payload + text_literal("}"),
         "headers": _headers,
         "on_dead_letter": on_dead_letter,
     }
@@ -473,9 +468,7 @@ def _message(g: Grammar, relays: sa.FromClause, *where: sa.ColumnElement[bool]) 
     The transaction gets its id before the message does, and senders rely on this order (`store/messages/relays.py`).
     """
     values = {
-        "relay": sa.func.substr(
-            relays.c.task_name, sa.literal_column(str(len(RELAY_PREFIX) + 1), sa.Integer), type_=sa.Text
-        ),
+        "relay": relay_of(relays.c.task_name),
         "slot": _slot,
         "event_id": _pipeline,
         "topic": _topic,
@@ -488,6 +481,11 @@ def _message(g: Grammar, relays: sa.FromClause, *where: sa.ColumnElement[bool]) 
     return sa.insert(relay_messages).from_select(list(values), rows)
 
 
+def relay_of(task_name: sa.ColumnElement[str]) -> sa.ColumnElement[str]:
+    """Return the name of the relay to which this task belongs."""
+    return sa.func.substr(task_name, sa.literal_column(str(len(RELAY_PREFIX) + 1), sa.Integer), type_=sa.Text)
+
+
 def _keyed_messages(g: Grammar) -> dict[str, Callable[[Relations], Statement]]:
     """Accept the event for each relay only once, as a consumer accepts a message, and write a message for each relay
     that accepts it.
@@ -496,7 +494,7 @@ def _keyed_messages(g: Grammar) -> dict[str, Callable[[Relations], Statement]]:
     def accepted(r: Relations) -> Statement:
         names = ["consumer", "source", "message_id", "expires_at"]
         consumer, kept = r["subscriber"].c.task_name, g.later(g.now, number(REMEMBERED.total_seconds()))
-        rows = sa.select(consumer, _text(""), _idempotency_key, kept).where(_is_relay(r), _fits_family(r))
+        rows = sa.select(consumer, text_literal(""), _idempotency_key, kept).where(_is_relay(r), _fits_family(r))
         new = g.insert(inbox_messages).from_select(names, rows.order_by(consumer)).on_conflict_do_nothing()
         return new.returning(inbox_messages.c.consumer.label("task_name"))  # type: ignore[no-any-return]
 
@@ -508,20 +506,17 @@ def _keyed_messages(g: Grammar) -> dict[str, Callable[[Relations], Statement]]:
 
 
 def _unrouted(g: Grammar, r: Relations) -> Statement:
+    data = text_literal('{"topic":') + _quoted_topic + text_literal(',"payload":') + _payload + text_literal("}")
     values = {
         "pipeline_execution_id": _pipeline,
         "event_type": sql_literal(EventType.UNROUTED),
-        "event_data": _text('{"topic":') + _quoted_topic + _text(',"payload":') + _payload + _text("}"),
+        "event_data": data,
         "created_at": g.now,
     }
     no_subscriber = ~sa.exists(sa.select(r["subscriber"].c.id))
     return sa.insert(execution_events).from_select(
         list(values), g.identified(sa.select(*values.values()).where(no_subscriber))
     )
-
-
-def _text(constant: str) -> sa.ColumnElement[str]:
-    return sa.literal_column(f"'{constant}'", sa.Text())
 
 
 INSERT_FOR_SUBSCRIBERS: Mapping[bool, Builder] = {

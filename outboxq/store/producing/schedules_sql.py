@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from ...database.column_types import BigId, Instant, parameter_type
 from ...database.grammar import (
+    ONE,
     Columns,
     Grammar,
     Relations,
@@ -258,9 +259,7 @@ def last_ticks(g: Grammar) -> sa.Select[Any]:
         found = sa.select(older.tick).where(older.schedule == name, *conditions).order_by(older.tick.desc()).limit(1)
         return found.correlate(name.table).scalar_subquery().label("tick")
 
-    walk = sa.select(given, newest(given), sa.cast(sa.literal_column("1"), sa.BigInteger).label("place")).cte(
-        "walk", True
-    )
+    walk = sa.select(given, newest(given), sa.cast(ONE, sa.BigInteger).label("place")).cte("walk", True)
     step = sa.select(walk.c.name, newest(walk.c.name, older.tick < walk.c.tick), walk.c.place + 1)
     walk = walk.union_all(step.where(walk.c.tick.is_not(None), walk.c.place < limit))
     its_task = sa.select(_tick.task_execution_id).where(_tick.schedule == walk.c.name, _tick.tick == walk.c.tick)

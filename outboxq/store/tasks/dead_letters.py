@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from ...database.column_types import Instant
 from ...database.dialects import Begin
-from ...database.grammar import Grammar, limit
+from ...database.grammar import ONE, Grammar, limit
 from ...database.tables import dead_letters, partition_claims, task_executions
 from ...database.target import Target
 from ...errors import DuplicateTask, InvalidArgument, InvalidTransition, OutboxqError
@@ -26,7 +26,7 @@ from ...model.display import HEAD
 from ...model.unknown_options import Answering
 from ..arguments import aware, identifier, parameters, positive, storable
 from ..task_rows import IDS, pack_ids
-from ..transactions import Transactions
+from ..transactions import Noun
 from .cancelling import Part
 from .chains import futile_redrives
 from .dead_letter_groups import (
@@ -106,13 +106,10 @@ class Wanted(TypedDict, total=False):
     """Id of a DeadLetterGroup. This filter is applied last, to one error at a time."""
 
 
-class DeadLetters(Answering):
+class DeadLetters(Noun, Answering):
     """The dead letters: pages for people to read, and changes to all matching dead letters."""
 
     _noun = "outbox.store.dead_letters"
-
-    def __init__(self, store: Transactions) -> None:
-        self._store = store
 
     def list(
         self,
@@ -532,7 +529,7 @@ def select_given(g: Grammar) -> sa.Select[Any]:
 
 def count(g: Grammar) -> sa.Select[Any]:
     """Count the matching dead letters in the snapshot :head, :open, up to :limit."""
-    some: sa.Select[Any] = sa.select(sa.literal_column("1").label("one")).where(_matches(), _counted(g)).limit(limit)
+    some: sa.Select[Any] = sa.select(ONE.label("one")).where(_matches(), _counted(g)).limit(limit)
     return sa.select(sa.func.count().label("tasks")).select_from(some.subquery("some"))
 
 

@@ -49,7 +49,7 @@ import sqlalchemy as sa
 
 from ...database.column_types import Instant
 from ...database.dialects import Begin, Row
-from ...database.grammar import Grammar, limit, sql_literal
+from ...database.grammar import ONE, ZERO, Grammar, limit, sql_literal
 from ...database.tables import execution_events
 from ...database.target import Target
 from ...errors import InvalidArgument
@@ -57,7 +57,7 @@ from ...model import EventType, ExecutionEvent
 from ...model.history import TaskState, replay
 from ...model.unknown_options import Answering
 from ..arguments import AnyId, aware, positive
-from ..transactions import Transactions
+from ..transactions import Noun
 from .tasks import event_of, events_of
 
 LEEWAY = timedelta(minutes=2)
@@ -97,13 +97,10 @@ class TailCursor:
         return f"{self.sequence_num}.{self.settled}.{self.mark_xact}.{self.mark_sequence}"
 
 
-class EventLog(Answering):
+class EventLog(Noun, Answering):
     """The events of all tasks, in order."""
 
     _noun = "outbox.store.log"
-
-    def __init__(self, store: Transactions) -> None:
-        self._store = store
 
     def tail(self, cursor: TailCursor | None = None, *, limit: int = 1000) -> tuple[list[ExecutionEvent], TailCursor]:
         """Return up to `limit` committed events after the cursor, and the next cursor. If the cursor is None, the
@@ -232,9 +229,7 @@ def _head_and(g: Grammar, column: sa.ColumnElement[Any]) -> sa.Select[Any]:
 
 
 def _highest() -> sa.ScalarSelect[Any]:
-    highest: sa.ColumnElement[Any] = sa.func.coalesce(
-        sa.func.max(_event.sequence_num), sa.literal_column("0"), type_=sa.BigInteger
-    )
+    highest: sa.ColumnElement[Any] = sa.func.coalesce(sa.func.max(_event.sequence_num), ZERO, type_=sa.BigInteger)
     return sa.select(highest).scalar_subquery()
 
 
@@ -282,7 +277,7 @@ def _later(
     since = sa.or_(_event.sequence_num > _head, g.was_open(_event.xact_id, _open))
     named = [_event.event_type.in_([sql_literal(kind) for kind in kinds])] if kinds else []
     found = sa.select(_event.sequence_num).where(_event.task_execution_id == ids, part, *named, since)
-    return found.limit(sa.literal_column("1")).correlate(task).scalar_subquery()
+    return found.limit(ONE).correlate(task).scalar_subquery()
 
 
 _event = execution_events.c

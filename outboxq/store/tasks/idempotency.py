@@ -18,6 +18,8 @@ import sqlalchemy as sa
 
 from ...database.dialects import Row
 from ...database.grammar import (
+    ONE,
+    ZERO,
     Columns,
     Grammar,
     Relations,
@@ -457,9 +459,7 @@ def lock_for_redrive(g: Grammar) -> Transition:
 
     def locked(r: Relations) -> Statement:
         wanted = r["wanted"].c
-        first = sa.select(wanted.scope, wanted.key, wanted.id, sa.true(), g.now).where(
-            wanted.nth == sa.literal_column("1")
-        )
+        first = sa.select(wanted.scope, wanted.key, wanted.id, sa.true(), g.now).where(wanted.nth == ONE)
         names = ["scope", "key", "task_execution_id", "until_finished", "created_at"]
         return (  # type: ignore[no-any-return]
             g.insert(idempotency_keys)
@@ -547,8 +547,8 @@ def _replaced(g: Grammar, r: Relations) -> Statement:
         .where(g.among(execution.id, r["gone"].c.id), execution.id == given.holder, execution.status == SqlStatus.READY)
         .values(
             **{name: given[name] for name in _OVERWRITTEN},
-            attempt=sa.literal_column("1", sa.Integer),
-            recovery_attempts=sa.literal_column("0", sa.Integer),
+            attempt=ONE,
+            recovery_attempts=ZERO,
             retry_at=sa.null(),
             expires_at=task_rows.expiry(g, given),
             updated_at=g.now,

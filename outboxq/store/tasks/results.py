@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from ...database.dialects import Begin, Row
 from ...database.engine import close, detached
-from ...database.grammar import Columns, Grammar, sql_literal
+from ...database.grammar import ONE, ZERO, Columns, Grammar, sql_literal
 from ...database.privileges import Feature
 from ...database.tables import task_batches, task_executions
 from ...database.target import Target
@@ -22,7 +22,7 @@ from ...errors import ConfigurationError
 from ...model import TERMINAL, EventType, ExecutionEvent, TaskStatus, status_after
 from ...model.batches import BatchCounts, BatchKind, BatchLink, OnFailed
 from ..arguments import identifier, parameters
-from ..task_rows import IDS, pack_ids
+from ..task_rows import IDS, made_together, pack_ids
 from ..transactions import Transactions
 from . import tasks
 from .tasks import event_of
@@ -301,7 +301,6 @@ PLACES: Columns = {"batch_id": sa.Uuid(), "number": sa.Integer()}
 _batch, _execution = task_batches.c, task_executions.c
 _batch_id = sa.bindparam("batch_id", type_=sa.Uuid, required=True)
 _status, _other_status = parameters(sa.Text, "status", "other_status")
-_zero, _one = sa.literal_column("0", sa.Integer), sa.literal_column("1", sa.Integer)
 
 
 def select_batch_standings(g: Grammar) -> sa.Select[Any]:
@@ -312,9 +311,9 @@ def select_batch_standings(g: Grammar) -> sa.Select[Any]:
     read them.
     """
     place = g.rows("places", PLACES)
-    has_come = sa.and_(place.c.number > _zero, _batch.stage >= place.c.number)
-    waits = sa.and_(_batch.on_failed == sql_literal(OnFailed.WAIT), _batch.failed > _zero)
-    breaks = sa.and_(_batch.kind == sql_literal(BatchKind.CHAIN), _batch.failed + _batch.cancelled > _zero)
+    has_come = sa.and_(place.c.number > ZERO, _batch.stage >= place.c.number)
+    waits = sa.and_(_batch.on_failed == sql_literal(OnFailed.WAIT), _batch.failed > ZERO)
+    breaks = sa.and_(_batch.kind == sql_literal(BatchKind.CHAIN), _batch.failed + _batch.cancelled > ZERO)
     is_over = sa.or_(_batch.completed_at.is_not(None), sa.not_(_batch.runs_then))
     return (
         sa.select(place.c.number, *(_batch[name] for name in ("id", "kind", "on_failed", *_COUNTS, *_STATES)))
@@ -331,12 +330,8 @@ def select_first_of_batch(_: Grammar) -> sa.Select[Any]:
     """
     those = (
         sa.select(_execution.id, _execution.task_name, _execution.status)
-        .where(
-            _execution.pipeline_execution_id == _batch_id,
-            _execution.pipeline_execution_id != _execution.id,
-            _execution.status.in_([_status, _other_status]),
-        )
+        .where(made_together(_batch_id), _execution.status.in_([_status, _other_status]))
         .cte("those")
         .prefix_with("MATERIALIZED")
     )
-    return sa.select(those).order_by(those.c.id).limit(_one)
+    return sa.select(those).order_by(those.c.id).limit(ONE)

@@ -23,7 +23,7 @@ from ...model.uuid7 import uuid7
 from .. import task_rows
 from ..arguments import AnyId, identifier, parameters
 from ..task_rows import event_data
-from ..transactions import Transactions
+from ..transactions import Noun
 from . import operations
 from .operations import Change, freed, marked, moving, row_of, was_done
 
@@ -55,11 +55,8 @@ class Written:
     """End of a sleep."""
 
 
-class Steps:
+class Steps(Noun):
     """The steps of tasks."""
-
-    def __init__(self, store: Transactions) -> None:
-        self._store = store
 
     def of_claim(self, claim: Claim) -> builtins.list[Step]:
         """Return the steps that the task has completed so far, for its handler."""

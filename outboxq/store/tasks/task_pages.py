@@ -21,7 +21,7 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from ...database.dialects import Begin
-from ...database.grammar import Builder, Grammar, limit, sql_literal, text_literal
+from ...database.grammar import ONE, Builder, Grammar, limit, sql_literal, text_literal
 from ...database.tables import (
     dead_letters,
     execution_events,
@@ -36,6 +36,7 @@ from ...model import EventType, TaskExecution, TaskStatus, Waiting
 from ...model.batches import is_batch
 from ...model.periods import first_id
 from ..arguments import AnyId, aware, identifier, parameters, positive, state_of, status_of, storable
+from ..task_rows import made_together
 from ..transactions import Transactions
 from .event_log import was_unfinished
 from .tasks import execution_of, with_lease
@@ -311,7 +312,7 @@ _SAME = {
 
 _TEXTS = ("last_error", "args")
 """The task columns that filters read and whose values can be long."""
-_ONE, _COLON = sa.literal_column("1", sa.Integer), text_literal(":")
+_COLON = text_literal(":")
 _TABLES: Mapping[str, sa.Table] = {
     "executions": task_executions,
     "entries": task_outbox,
@@ -331,7 +332,7 @@ def task_with_key(_: Grammar) -> sa.Select[Any]:
 
 def queue_is_longer(_: Grammar) -> sa.Select[Any]:
     """Select one row if :queue has more than :scan entries without a key, or more than :scan entries with a key."""
-    parts = [_entries(keyed=keyed).offset(_scan).limit(sa.literal_column("1")).subquery() for keyed in (False, True)]
+    parts = [_entries(keyed=keyed).offset(_scan).limit(ONE).subquery() for keyed in (False, True)]
     found = sa.select(parts[0].c.id).union_all(sa.select(parts[1].c.id)).subquery("found")
     return sa.select(found.c.id)
 
@@ -347,10 +348,7 @@ def _members() -> sa.Select[Any]:
     """Select the tasks in :batch through their index. All of the batch's tasks are read, because that index is not
     ordered by id. To read fewer tasks, the query would have to search the primary key.
     """
-    columns = (_execution[name] for name in ("id", *_SAME))
-    return sa.select(*columns).where(
-        _execution.pipeline_execution_id == _batch, _execution.pipeline_execution_id != _execution.id
-    )
+    return sa.select(*(_execution[name] for name in ("id", *_SAME))).where(made_together(_batch))
 
 
 def _source(name: str) -> tuple[sa.FromClause, Any, sa.ColumnElement[bool]]:
@@ -385,7 +383,7 @@ def _ids(source: str, *, up: bool, besides: Callable[[sa.FromClause], sa.ColumnE
             _event.event_type == sql_literal(EventType.CLAIMED),
             _event.worker_id == _worker,
         )
-        .limit(sa.literal_column("1"))
+        .limit(ONE)
         .correlate(looked)
         .scalar_subquery()
     )
@@ -408,7 +406,7 @@ def _has_failed_with(error: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
     """
 
     def begins_with(name: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
-        beginning = sa.func.substr(error.concat(_COLON), _ONE, sa.func.length(name) + _ONE, type_=sa.Text)
+        beginning = sa.func.substr(error.concat(_COLON), ONE, sa.func.length(name) + ONE, type_=sa.Text)
         return beginning == name.concat(_COLON)
 
     return sa.or_(_exception.is_(None), begins_with(_exception), begins_with(_exception_end))
@@ -490,7 +488,7 @@ def _end(_: Grammar, *, source: str, up: bool) -> sa.Select[Any]:
         sa.select(ids.label("id"))
         .where(ids >= _from_id, ids < _to_id, counts)
         .order_by(ids if up else ids.desc())
-        .offset(_scan - sa.literal_column("1"))
+        .offset(_scan - ONE)
         .limit(sa.literal_column("2"))
     )
 
@@ -570,7 +568,7 @@ def _by_task(g: Grammar, looked: sa.FromClause, *also: sa.ColumnElement[bool]) -
 
 def _count(g: Grammar, looked: sa.FromClause, *also: sa.ColumnElement[bool]) -> sa.Select[Any]:
     where = (*_counted(g, looked), *also)
-    some: sa.Select[Any] = sa.select(sa.literal_column("1").label("one")).select_from(looked).where(*where).limit(limit)
+    some: sa.Select[Any] = sa.select(ONE.label("one")).select_from(looked).where(*where).limit(limit)
     return sa.select(sa.func.count().label("tasks")).select_from(some.subquery("some"))
 
 

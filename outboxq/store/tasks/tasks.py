@@ -13,7 +13,7 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from ...database.dialects import Begin
-from ...database.grammar import Grammar, limit, sql_literal
+from ...database.grammar import ONE, Grammar, limit, sql_literal
 from ...database.tables import execution_events, task_executions, task_leases, task_outbox
 from ...errors import AmbiguousTask, InvalidArgument, TaskNotFound
 from ...model import ENDS_CLAIM, EventType, ExecutionEvent, TaskExecution, TaskStatus, event_type_of
@@ -250,7 +250,7 @@ def select_restart(_: Grammar) -> sa.Select[Any]:
     is_restart = others.event_type.in_([sql_literal(kind) for kind in sorted(_RESTARTS)])
     last = sa.select(sa.func.max(others.sequence_num)).where(is_restart).scalar_subquery()
     later = sa.select(claims.created_at.label("restarted_at")).where(claims.sequence_num > last)
-    return later.order_by(claims.lease_token).limit(sa.literal_column("1"))
+    return later.order_by(claims.lease_token).limit(ONE)
 
 
 _RESTARTS = {EventType.REQUEUED, EventType.RETRY_SCHEDULED, EventType.REWOUND, EventType.REPLACED}
