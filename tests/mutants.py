@@ -1448,8 +1448,8 @@ MUTANTS = (
     ),
     Mutant(
         "a bulk change does not record the tasks that it moves",
-        "outboxq/store/tasks/operations.py",
-        (("if on_change is not None and (moved or asked):", "if on_change is not None and asked:"),),
+        "outboxq/store/tasks/cancelling.py",
+        (("if number and bulk.on_change is not None:", "if number > len(moved) and bulk.on_change is not None:"),),
         ("tests/contract/test_actions.py",),
     ),
     Mutant(
@@ -1651,7 +1651,7 @@ MUTANTS = (
     ),
     Mutant(
         "`task run-now` does not count the tasks that it made due before the answer was lost",
-        "outboxq/store/tasks/running_now.py",
+        "outboxq/store/tasks/cancelling.py",
         (("return number > 0 and any(was_done", "return number < 0 and any(was_done"),),
         ("tests/contract/test_lost_answers.py",),
     ),

@@ -9,7 +9,7 @@ import pytest
 from outboxq.errors import InvalidArgument
 from outboxq.model import EventType, Outcome
 from outboxq.store import Count
-from outboxq.store.tasks import dead_letters
+from outboxq.store.tasks import cancelling
 from tests.contract import helpers
 
 
@@ -54,7 +54,7 @@ def test_varying_parts_of_messages_do_not_separate_groups(database, several):
 
 @pytest.mark.parametrize("batch", [1, 2, 500])
 def test_a_single_group_can_be_listed_counted_redriven_and_discarded(database, several, monkeypatch, batch):
-    monkeypatch.setattr(dead_letters, "_BATCH", batch)
+    monkeypatch.setattr(cancelling, "BATCH", batch)
     letters = database.frozen.dead_letters
     groups = {one.newest: one.id for one in letters.groups().groups}
     order, other = groups[several["order"][-1]], groups[several["none"][0]]
@@ -73,7 +73,7 @@ def test_a_single_group_can_be_listed_counted_redriven_and_discarded(database, s
 
 @pytest.mark.parametrize("batch", [1, 2, 500])
 def test_a_limit_is_reached_although_members_of_the_group_are_left_out(database, monkeypatch, batch):
-    monkeypatch.setattr(dead_letters, "_BATCH", batch)
+    monkeypatch.setattr(cancelling, "BATCH", batch)
     keyed = {"task_name": "mail.send", "queue": "mail", "idempotency_key": "k", "unique_until_finished": True}
     database.frozen.fail(helpers.claimed(database, **keyed), "ValueError: order 1")
     later = [failed(database, f"ValueError: order {number}", exception=None) for number in (2, 3, 4)]
@@ -105,7 +105,7 @@ def test_a_group_id_must_have_16_hex_digits(database):
 
 
 def test_progress_is_reported_after_each_batch_and_a_stop_ends_the_change(database, several, monkeypatch):
-    monkeypatch.setattr(dead_letters, "_BATCH", 2)
+    monkeypatch.setattr(cancelling, "BATCH", 2)
     letters, told = database.frozen.dead_letters, []
     assert letters.redrive_all(on_progress=told.append, stop=lambda: bool(told)) == 2
     assert letters.discard_all(on_progress=told.append) == 5

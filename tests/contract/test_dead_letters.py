@@ -10,7 +10,7 @@ import pytest
 from outboxq.errors import InvalidArgument, InvalidTransition, TaskNotFound
 from outboxq.model import EventType, NewTask, OnDeadLetter, Outcome, TaskStatus
 from outboxq.model.uuid7 import uuid7
-from outboxq.store.tasks import dead_letters
+from outboxq.store.tasks import cancelling, dead_letters
 from tests.contract import helpers
 
 HOUR = timedelta(hours=1)
@@ -214,7 +214,7 @@ def test_only_failed_tasks_can_be_discarded(database, state):
 
 
 def test_all_dead_letters_are_redriven_in_batches_oldest_first(database, monkeypatch):
-    monkeypatch.setattr(dead_letters, "_BATCH", 2)
+    monkeypatch.setattr(cancelling, "BATCH", 2)
     ids = [died(database) for _ in range(3)] + sorted(many(database, 4))
     assert database.frozen.dead_letters.redrive_all(limit=3) == 3
     assert {claim.id for claim in database.claim(9)} == set(ids[:3])
@@ -227,7 +227,7 @@ def test_all_dead_letters_are_redriven_in_batches_oldest_first(database, monkeyp
 
 
 def test_a_task_that_fails_again_during_redrive_all_is_redriven_once(database, monkeypatch):
-    monkeypatch.setattr(dead_letters, "_BATCH", 1)
+    monkeypatch.setattr(cancelling, "BATCH", 1)
     store = database.frozen
     ids = [died(database) for _ in range(3)]
     real = dead_letters.change_all
@@ -246,7 +246,7 @@ def test_a_task_that_fails_again_during_redrive_all_is_redriven_once(database, m
 
 
 def test_only_one_of_several_simultaneous_changes_affects_a_letter(database, monkeypatch):
-    monkeypatch.setattr(dead_letters, "_BATCH", 7)
+    monkeypatch.setattr(cancelling, "BATCH", 7)
     ids = many(database, 60)
     store = database.frozen
     moved = helpers.at_once(
@@ -270,7 +270,7 @@ def test_dead_letters_are_counted_even_if_the_commit_response_is_lost(database, 
 
 
 def test_a_rollback_by_the_caller_undoes_all_batches(database, monkeypatch):
-    monkeypatch.setattr(dead_letters, "_BATCH", 2)
+    monkeypatch.setattr(cancelling, "BATCH", 2)
     many(database, 5)
     before = helpers.everything(database)
     with helpers.transaction(database) as connection:

@@ -155,7 +155,7 @@ def test_a_discard_does_not_need_the_key(database):
 
 
 def test_redrive_all_skips_dead_letters_whose_keys_other_tasks_have(database, caplog, monkeypatch):
-    monkeypatch.setattr("outboxq.store.tasks.dead_letters._BATCH", 3)
+    monkeypatch.setattr("outboxq.store.tasks.cancelling.BATCH", 3)
     lost = [letter(database, key=f"lost {n}") for n in range(4)]
     owners = [add(database, key=f"lost {n}", queue="owners").id for n in range(4)]
     plain, own = (

@@ -25,7 +25,8 @@ from ...model.unknown_options import Answering
 from ..arguments import AnyId, identifier, positive
 from ..failure_log import sentence
 from ..task_rows import pack_ids
-from ..tasks.operations import OnChange, change_all
+from ..tasks.cancelling import Bulk, change_all
+from ..tasks.operations import OnChange
 from ..tasks.results import ended as ended_tasks
 from ..transactions import Noun
 from . import batches_sql
@@ -233,8 +234,8 @@ class Batches(Noun, Answering):
 
         if not (found := self._store.run(request, using=using, committed=committed)):
             raise already_ended(self.get(batch_id, using=using))
-        given: dict[str, Any] = {"on_progress": on_progress, "on_change": on_change, "using": using}
-        return self._cancel_members(found[0], reason, force=force, limit=most, **given)
+        bulk = Bulk(reason=reason, limit=most, on_progress=on_progress, on_change=on_change, using=using)
+        return self._cancel_members(found[0], bulk, force=force)
 
     def continue_cancelling(self, *, limit: int = 100) -> int:
         """Cancel the tasks of the batches that are being cancelled, and return their number. Every worker calls this
@@ -256,7 +257,7 @@ class Batches(Noun, Answering):
         reads_all = batch["waiting"] or (batch["failed"] and _discards(batch))
         found = batches_sql.unended if reads_all else batches_sql.unasked
         try:
-            return self._cancel_members(batch, _reason(batch), found=found, shares=True)
+            return self._cancel_members(batch, Bulk(reason=_reason(batch)), found=found, shares=True)
         except Exception as error:
             if not self._store.is_locked_out(error):
                 raise
@@ -268,49 +269,33 @@ class Batches(Noun, Answering):
     def _cancel_members(
         self,
         batch: Row,
-        reason: str,
+        bulk: Bulk,
         *,
         found: Builder = batches_sql.unended,
         force: bool = False,
-        limit: int | None = None,
-        on_progress: Callable[[int], None] | None = None,
-        on_change: OnChange | None = None,
         shares: bool = False,
-        using: object = None,
     ) -> int:
         """Cancel those tasks of a batch that this statement selects. With `shares`, stop if other workers have
         cancelled the same tasks.
         """
-        cancelled, after = 0, _FIRST
+        cancelled, after, gives_up = 0, _FIRST, self._store.is_locked_out if shares else None
         kinds = {EventType.CANCELLED: {TaskStatus.READY, TaskStatus.RUNNING}}
         if dead_letters := _discards(batch):
             kinds[EventType.DISCARDED] = {TaskStatus.FAILED}
         while True:
-            rows = self._ids(batch["id"], after, using, found=found, force=force, dead_letters=dead_letters)
+            rows = self._ids(batch["id"], after, bulk.using, found=found, force=force, dead_letters=dead_letters)
             for kind, statuses in kinds.items():
                 ids = [row["id"] for row in rows if TaskStatus(row["status"]) in statuses]
-                while ids and cancelled != limit:
-                    most = _CANCELLED_AT_ONCE if limit is None else min(_CANCELLED_AT_ONCE, limit - cancelled)
-                    number = change_all(
-                        self._store,
-                        ids[:most],
-                        kind,
-                        reason=reason,
-                        asks=kind is EventType.CANCELLED and not force,
-                        on_change=on_change,
-                        gives_up=self._store.is_locked_out if shares else None,
-                        using=using,
-                        from_ready=kind is EventType.CANCELLED,
-                        from_running=kind is EventType.CANCELLED and force,
-                        from_failed=kind is EventType.DISCARDED,
-                    )
+                while ids and cancelled != bulk.limit:
+                    most = min(_CANCELLED_AT_ONCE, (bulk.limit or _EVERY) - cancelled)
+                    number = change_all(self._store, ids[:most], kind, statuses, bulk, force=force, gives_up=gives_up)
                     if shares and not number:
                         return cancelled
                     cancelled += number
                     del ids[:most]
-                    if on_progress is not None:
-                        on_progress(cancelled)
-            if len(rows) < _IDS or cancelled == limit:
+                    if bulk.on_progress is not None:
+                        bulk.on_progress(cancelled)
+            if len(rows) < _IDS or cancelled == bulk.limit:
                 return cancelled
             after = rows[-1]["id"]
 

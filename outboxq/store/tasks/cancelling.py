@@ -1,29 +1,32 @@
-"""Count the matching tasks, and cancel them in batches."""
+"""Change many tasks in batches, and count and cancel the tasks that match filters."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, Protocol, TypeVar, Unpack
 from uuid import UUID
 
 import sqlalchemy as sa
 
-from ...database.dialects import Begin
+from ...database.dialects import Begin, Row
 from ...database.grammar import Grammar
 from ...database.tables import task_executions
 from ...database.target import Target
 from ...errors import InvalidArgument
-from ...model import EventType, TaskStatus, Waiting
+from ...model import STATUS_AFTER, EventType, TaskStatus, Waiting
+from ...model.uuid7 import uuid7
 from ..arguments import positive, status_of
 from ..task_rows import IDS, pack_ids
 from ..transactions import Transactions
 from . import task_pages
 from .event_log import Count, Snapshot, counted_to
-from .operations import OnChange, change_all
+from .operations import OnChange, freed, manual_change, places, request_cancel, request_data, was_done
 from .task_pages import FIRST, SCAN, TaskFilters, ending, filter_values, next_id, source_of
+
+Place = TypeVar("Place")
 
 PARTED = 10_000
 """Maximum number of tasks, for each status, whose names are looked up for `parts`."""
@@ -33,6 +36,21 @@ LOOKED_AT = 200_000
 """Maximum number of outbox entries that a count reads. For a single queue, the maximum applies separately to entries
 with a key and to entries without one.
 """
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bulk:
+    """The options of a change to many tasks, which is made in batches."""
+
+    reason: str = ""
+    limit: int | None = None
+    """Maximum number of tasks to change."""
+    on_progress: Callable[[int], None] | None = None
+    """A function that is called after each batch with the number of tasks changed so far."""
+    stop: Callable[[], bool] | None = None
+    """A function that is called before each batch. If it returns True, no more tasks are changed."""
+    on_change: OnChange | None = None
+    using: object = None
 
 
 def count_tasks(
@@ -136,25 +154,17 @@ def cancel_all(
     """
     of = status_of(status)
     statuses = _statuses(of)
+    bulk = Bulk(reason=reason, limit=limit, on_progress=on_progress, stop=stop, on_change=on_change, using=using)
     bound = bound_to(snapshot or store.run(Snapshot.take, using=using, begin=Begin.READ), of)
-    running = TaskStatus.RUNNING in statuses
-    change = partial(
-        change_all,
-        store,
-        event_type=EventType.CANCELLED,
-        reason=reason,
-        asks=running and not force,
-        on_change=on_change,
-        using=using,
-        from_ready=TaskStatus.READY in statuses,
-        from_running=running and force,
-        from_failed=False,
-    )
     # A task that was running when the waiting tasks were read may now be waiting for its retry, so the waiting tasks
     # are read again.
     order = (TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.READY) if of is None else (of,)
     values = {**filter_values(wanted), **bound}
-    return in_batches(store, order, values, change, limit=limit, on_progress=on_progress, stop=stop, using=using)
+
+    def change(ids: Collection[UUID]) -> int:
+        return change_all(store, ids, EventType.CANCELLED, statuses, bulk, force=force)
+
+    return in_batches(store, [partial(look_up, store, one, values) for one in order], FIRST, change, bulk)
 
 
 def counted(
@@ -205,17 +215,14 @@ def first_parts(
     def work(target: Target) -> list[Part]:
         found = Counter[tuple[str, str, TaskStatus, Waiting | None]]()
         for one in statuses:
-            given: dict[str, Any] = {**values, "scan": SCAN}
             after: UUID | None = FIRST
             while after is not None and (left := limit - found.total()) > 0:
-                ids, after = look_up(store, target, status=one, values={**given, "limit": min(BATCH, left)})
+                ids, after = look_up(store, one, values, target, after=after, most=min(BATCH, left))
                 for row in target.run(named, pack_ids(target, "chosen", ids)) if ids else ():
                     state = Waiting.DELAYED if row["retry_at"] is None else Waiting.RETRYING
                     part = row["task_name"], row["queue"], one, state if by_state else None
                     # A running task that was asked to stop is not asked again.
                     found[part] += one is TaskStatus.READY or not row["was_asked"]
-                if after is not None:
-                    given["from_id"] = next_id(after)
         parts = [
             Part(task_name=name, queue=queue, status=status, waiting=waiting, number=number)
             for (name, queue, status, waiting), number in found.items()
@@ -226,55 +233,121 @@ def first_parts(
     return store.run(work, using=using, begin=Begin.READ)
 
 
+class Look(Protocol[Place]):
+    """A search for the tasks that a bulk change affects."""
+
+    def __call__(self, target: Target, *, after: Place, most: int) -> tuple[list[UUID], Place | None]:
+        """Return up to `most` ids that follow the place `after`, and the place up to which tasks were read; None if
+        there are no more tasks.
+        """
+
+
 def in_batches(
     store: Transactions,
-    statuses: Iterable[TaskStatus],
-    values: dict[str, Any],
+    looks: Iterable[Look[Place]],
+    first: Place,
     change: Callable[[list[UUID]], int],
-    *,
-    limit: int | None,
-    on_progress: Callable[[int], None] | None,
-    stop: Callable[[], bool] | None,
-    using: object,
+    bulk: Bulk,
 ) -> int:
-    """For each status, look up the matching tasks, oldest first, and change them in batches. Return the number of
-    changed tasks. `change` changes a batch in one transaction, and returns the number of changed tasks.
+    """Make each of these searches from the place `first` on, and change the tasks that it finds in batches. Return the
+    number of changed tasks. `change` changes a batch in one transaction, and returns the number of changed tasks.
     """
-    left, changed = None if limit is None else positive(limit), 0
-    for one in statuses:
-        given: dict[str, Any] = {**values, "scan": SCAN}
-        after: UUID | None = FIRST
+    most, changed = None if bulk.limit is None else positive(bulk.limit), 0
+    for look in looks:
+        after: Place | None = first
         while after is not None:
-            if (stop is not None and stop()) or left == 0:
+            if (bulk.stop is not None and bulk.stop()) or changed == most:
                 return changed
-            given["limit"] = BATCH if left is None else min(BATCH, left)
-            look = partial(look_up, store, status=one, values=given)
-            ids, after = store.run(look, using=using, begin=Begin.READ)
+            left = BATCH if most is None else min(BATCH, most - changed)
+            ids, after = store.run(partial(look, after=after, most=left), using=bulk.using, begin=Begin.READ)
             if ids:
-                moved = change(ids)
-                changed += moved
-                left = None if left is None else left - moved
-                if on_progress is not None:
-                    on_progress(changed)
-            if after is not None:
-                given["from_id"] = next_id(after)
+                changed += change(ids)
+                if bulk.on_progress is not None:
+                    bulk.on_progress(changed)
     return changed
 
 
-def largest_first(part: Part) -> tuple[int, str, str, str]:
+def change_all(
+    store: Transactions,
+    task_ids: Iterable[UUID],
+    event_type: EventType,
+    statuses: Collection[TaskStatus],
+    bulk: Bulk,
+    *,
+    attempt: int | None = None,
+    force: bool = False,
+    refused: Callable[[Target], Collection[UUID]] = lambda _: (),
+    gives_up: Callable[[BaseException], bool] | None = None,
+) -> int:
+    """Make the same change to these tasks in one transaction, and return the number of changed tasks.
+
+    Only tasks with one of these statuses are changed. Running tasks are asked to stop or, with `force`, moved away from
+    their workers. `refused` returns the tasks that must not change. Tasks are changed in id order, so that at most one
+    of two callers waits for the other.
+    """
+    asks = TaskStatus.RUNNING in statuses and not force
+    request = str(uuid7())
+    data = request_data(request, bulk.reason)
+    details = event_type.value, STATUS_AFTER[event_type].value, attempt, None, data
+    rows = [(task_id, *details) for task_id in sorted(task_ids)]
+
+    def change(target: Target) -> tuple[list[Row], int]:
+        values = store.values(target, **places(set(statuses) - ({TaskStatus.RUNNING} if asks else set())))
+        left = refused(target)
+        given = [row for row in rows if row[0] not in left]
+        moved = target.run(manual_change, values, given) if given else []
+        gone = {row["id"] for row in moved}
+        others = [(row[0], data) for row in given if row[0] not in gone] if asks else []
+        asked = target.run(request_cancel, values, others) if others else []
+        return moved, len(moved) + len(asked)
+
+    return change_together(store, [row[0] for row in rows], request, change, bulk, gives_up=gives_up)
+
+
+def change_together(
+    store: Transactions,
+    task_ids: Collection[UUID],
+    request: str,
+    change: Callable[[Target], tuple[list[Row], int]],
+    bulk: Bulk,
+    *,
+    gives_up: Callable[[BaseException], bool] | None = None,
+) -> int:
+    """Change these tasks in one transaction, and return the number of changed tasks. `change` returns the moved tasks
+    and the number of changed tasks. `request` marks their events.
+    """
+
+    def work(target: Target) -> int:
+        with target.atomic():
+            moved, number = change(target)
+            if number and bulk.on_change is not None:
+                bulk.on_change(target, number)
+        store.wake(target, freed(moved))
+        return number
+
+    def committed(target: Target, number: int) -> bool:
+        return number > 0 and any(was_done(target, task_id, request) for task_id in task_ids)
+
+    return store.run(work, using=bulk.using, committed=committed, gives_up=gives_up)
+
+
+def largest_first(part: Part) -> tuple[int, str, str, str, str]:
     """Return the key by which parts are sorted."""
-    return -part.number, part.task_name, part.queue, part.waiting or part.status
+    return -part.number, part.task_name, part.queue, part.exception or "", part.waiting or part.status
 
 
 def look_up(
-    store: Transactions, target: Target, *, status: TaskStatus, values: dict[str, Any]
+    store: Transactions, status: TaskStatus, values: dict[str, Any], target: Target, *, after: UUID, most: int
 ) -> tuple[list[UUID], UUID | None]:
-    """Return the next ids, and the last id that was read. The last id is None if there are no more tasks."""
-    source = source_of(target, status, values)
-    given = store.values(target, **values)
+    """Return up to `most` ids of matching tasks after this id, oldest first, and the last id that was read. The last id
+    is None if there are no more tasks.
+    """
+    begin = max(values["from_id"], next_id(after))
+    given = store.values(target, **{**values, "scan": SCAN, "limit": most, "from_id": begin})
+    source = source_of(target, status, given)
     ended = ending(target, source, given, up=True)
     ids = [row["id"] for row in target.run(task_pages.NEXT_IDS[source], given)]
-    return ids, ids[-1] if len(ids) == values["limit"] else ended
+    return ids, ids[-1] if len(ids) == most else ended
 
 
 def bound_to(snapshot: Snapshot, status: TaskStatus | None) -> dict[str, Any]:

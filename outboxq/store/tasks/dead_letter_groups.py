@@ -123,6 +123,11 @@ def with_groups(rows: Iterable[Row]) -> Iterator[tuple[Row, str]]:
         yield row, group
 
 
+def members_of(group: str | None, rows: Iterable[Row]) -> list[Row]:
+    """Return the rows of this group; all rows if the group is None."""
+    return [row for row, its_group in with_groups(rows) if group in {None, its_group}]
+
+
 def group_id(group: object) -> str | None:
     """Return the id of a group, or None. Raises InvalidArgument."""
     if group is None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import builtins
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain
+from operator import itemgetter
 from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
@@ -27,32 +28,33 @@ from ...model.unknown_options import Answering
 from ..arguments import aware, identifier, parameters, positive, storable
 from ..task_rows import IDS, pack_ids
 from ..transactions import Noun
-from .cancelling import Part
+from . import cancelling
+from .cancelling import Bulk, Part, change_all, largest_first
 from .chains import futile_redrives
 from .dead_letter_groups import (
     DeadLetterGroup,
     DeadLetterGroups,
     group_id,
     grouped,
+    members_of,
     read_at_work,
     version_of,
-    with_groups,
 )
 from .event_log import Count, Snapshot, counted_to, had_failed
 from .idempotency import regain_keys
-from .operations import OnChange, change_all
+from .operations import OnChange
 
 log = logging.getLogger("outboxq.store")
 
 LOOKED_AT = 10_000
 """Maximum number of dead letters that are grouped, newest first."""
-_BATCH = 500
 _LOOKS = (500, 2_500, LOOKED_AT - 3_000)
 """The numbers of dead letters that successive rounds search for members of a group."""
 _BLAMED, _BLAMED_WITHIN = 2_000, timedelta(hours=1)
 """Maximum number of recent dead letters that are searched for a version at fault."""
 _NAMED = 10
 """Maximum number of skipped dead letters that the warning names."""
+Place = tuple[datetime, UUID]
 _FIRST = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
 _LAST = (datetime.max.replace(tzinfo=UTC), UUID(int=2**128 - 1))
 _LEFT_OUT = {
@@ -141,12 +143,11 @@ class DeadLetters(Noun, Answering):
             wanted, ids, given = values["limit"], builtins.list[UUID](), dict(values)
             for given["limit"] in _LOOKS:
                 rows = target.run(newest_with_errors, given)
-                ids += [row["id"] for row, mine in with_groups(rows) if mine == group]
+                ids += [row["id"] for row in members_of(group, rows)]
                 if len(rows) < given["limit"] or len(ids) >= wanted:
                     break
                 given["after_failed_at"], given["after_id"] = rows[-1]["failed_at"], rows[-1]["id"]
-            packed = pack_ids(target, "chosen", ids[:wanted])
-            return [DeadLetter(**row) for row in target.run(select_given, packed)]
+            return _read(target, ids[:wanted])
 
         return self._store.run(work, using=using, begin=Begin.READ)
 
@@ -158,16 +159,14 @@ class DeadLetters(Noun, Answering):
         InvalidArgument.
         """
         group, values = group_id(wanted.get("group")), _filters(wanted)
-        (values["after_failed_at"], values["after_id"]), most = _FIRST, positive(limit)
+        values, most = values | _after_place(_FIRST), positive(limit)
 
         def work(target: Target) -> builtins.list[DeadLetter]:
             if group is None:
-                ids = [row["id"] for row in target.run(oldest, {**values, "limit": most})]
+                rows = target.run(oldest, {**values, "limit": most})
             else:
-                rows = target.run(oldest_with_errors, {**values, "limit": LOOKED_AT})
-                ids = [row["id"] for row, mine in with_groups(rows) if mine == group][:most]
-            packed = pack_ids(target, "chosen", ids)
-            return [DeadLetter(**row) for row in reversed(target.run(select_given, packed))]
+                rows = members_of(group, target.run(oldest_with_errors, {**values, "limit": LOOKED_AT}))[:most]
+            return _read(target, [row["id"] for row in rows])[::-1]
 
         return self._store.run(work, using=using, begin=Begin.READ)
 
@@ -179,8 +178,17 @@ class DeadLetters(Noun, Answering):
 
         Reading and grouping 2,000 dead letters takes about 20 ms, and 10,000 about 100 ms.
         """
-        read = partial(groups_in, limit=positive(limit), most=positive(most, "most"), **wanted)
-        return self._store.run(read, using=using, begin=Begin.READ)
+        group, values = group_id(wanted.get("group")), _filters(wanted)
+        positive(limit)
+        positive(most, "most")
+
+        def work(target: Target) -> DeadLetterGroups:
+            rows = target.run(newest_with_versions, values | _from_the_newest(most + 1))
+            found = [one for one in grouped(rows[:most], read_at_work(target, rows)) if group in {None, one.id}]
+            is_complete = len(rows) <= most and len(found) <= limit
+            return DeadLetterGroups(groups=found[:limit], looked_at=min(len(rows), most), is_complete=is_complete)
+
+        return self._store.run(work, using=using, begin=Begin.READ)
 
     def blamed_versions(self, *, using: object = None) -> Mapping[str, frozenset[str]]:
         """Return the application versions that are blamed for dead letters from the last hour, each with the queues of
@@ -222,8 +230,7 @@ class DeadLetters(Noun, Answering):
             if group is None:
                 return counted_to(most, target.run(count, values)[0]["tasks"], snapshot=now)
             rows = target.run(newest_with_errors, {**values, **_from_the_newest(most + 1)})
-            found = sum(mine == group for _, mine in with_groups(rows[:most]))
-            return counted_to(most, found, cut=len(rows) > most, snapshot=now)
+            return counted_to(most, len(members_of(group, rows[:most])), cut=len(rows) > most, snapshot=now)
 
         return self._store.run(work, using=using, begin=Begin.SNAPSHOT)
 
@@ -244,23 +251,19 @@ class DeadLetters(Noun, Answering):
         group, values = group_id(wanted.get("group")), {**_filters(wanted), **snapshot.values, "limit": positive(most)}
         if limit is not None:
             values |= {"limit": most if group is not None else min(positive(limit), most)}
-            values |= {"after_failed_at": _FIRST[0], "after_id": _FIRST[1]}
-            listed = self._store.run_one(oldest_with_errors, **values, using=using)
-            mine = [row for row, other in with_groups(listed) if group in {None, other}][:limit]
-            found = Counter((row["task_name"], row["queue"], row["exception"]) for row in mine)
+            rows = self._store.run_one(oldest_with_errors, **{**values, **_after_place(_FIRST)}, using=using)
+            found = Counter(map(_alike, members_of(group, rows)[:limit]))
         elif group is None:
             rows = self._store.run_one(count_by_task, **values, using=using)
-            found = Counter({(row["task_name"], row["queue"], row["exception"]): row["number"] for row in rows})
+            found = Counter({_alike(row): row["number"] for row in rows})
         else:
-            listed = self._store.run_one(newest_with_errors, **{**values, **_from_the_newest(most)}, using=using)
-            found = Counter(
-                (row["task_name"], row["queue"], row["exception"]) for row, mine in with_groups(listed) if mine == group
-            )
-        made = (
+            rows = self._store.run_one(newest_with_errors, **{**values, **_from_the_newest(most)}, using=using)
+            found = Counter(map(_alike, members_of(group, rows)))
+        parts = (
             Part(task_name=name, queue=queue, status=TaskStatus.FAILED, number=number, exception=exception)
-            for (name, queue, exception), number in found.items()
+            for (queue, name, exception), number in found.items()
         )
-        return sorted(made, key=lambda part: (-part.number, part.task_name, part.queue, part.exception or ""))
+        return sorted(parts, key=largest_first)
 
     def redrive_all(
         self,
@@ -287,8 +290,8 @@ class DeadLetters(Noun, Answering):
         `stop` before each batch, and `on_change` in each transaction with the number of tasks that the transaction
         changes.
         """
-        change = partial(self._change_all, EventType.REQUEUED, 1, reason, snapshot=snapshot, limit=limit)
-        return change(on_progress=on_progress, stop=stop, on_change=on_change, using=using, wanted=wanted)
+        bulk = Bulk(reason=reason, limit=limit, on_progress=on_progress, stop=stop, on_change=on_change, using=using)
+        return self._change_all(EventType.REQUEUED, wanted, snapshot, bulk)
 
     def discard_all(
         self,
@@ -303,59 +306,33 @@ class DeadLetters(Noun, Answering):
         **wanted: Unpack[Wanted],
     ) -> int:
         """Discard the matching dead letters in the same way as `redrive_all` redrives them, and return their number."""
-        change = partial(self._change_all, EventType.DISCARDED, None, reason, snapshot=snapshot, limit=limit)
-        return change(on_progress=on_progress, stop=stop, on_change=on_change, using=using, wanted=wanted)
+        bulk = Bulk(reason=reason, limit=limit, on_progress=on_progress, stop=stop, on_change=on_change, using=using)
+        return self._change_all(EventType.DISCARDED, wanted, snapshot, bulk)
 
-    def _change_all(
-        self,
-        event_type: EventType,
-        attempt: int | None,
-        reason: str,
-        *,
-        snapshot: Snapshot | None,
-        limit: int | None,
-        on_progress: Callable[[int], None] | None,
-        stop: Callable[[], bool] | None,
-        on_change: OnChange | None,
-        using: object,
-        wanted: Wanted,
-    ) -> int:
-        left = None if limit is None else positive(limit)
+    def _change_all(self, event_type: EventType, wanted: Wanted, snapshot: Snapshot | None, bulk: Bulk) -> int:
         group, values = group_id(wanted.get("group")), _filters(wanted)
         left_out: dict[UUID, OutboxqError] = {}
-        values |= (snapshot or self._store.run(Snapshot.take, using=using, begin=Begin.READ)).values
-        (values["after_failed_at"], values["after_id"]), moved = _FIRST, 0
-        read = oldest if group is None else oldest_with_errors
-        while (left is None or moved < left) and not (stop is not None and stop()):
-            values["limit"] = _BATCH if left is None or group is not None else min(_BATCH, left - moved)
-            found = self._store.run_one(read, **values, using=using)
-            if not found:
-                break
-            values["after_failed_at"], values["after_id"] = found[-1]["failed_at"], found[-1]["id"]
-            if group is not None:
-                mine = [row for row, other in with_groups(found) if other == group]
-                found = mine[: None if left is None else left - moved]
-                if not found:
-                    continue
+        values |= (snapshot or self._store.run(Snapshot.take, using=bulk.using, begin=Begin.READ)).values
+
+        def look(target: Target, *, after: Place, most: int) -> tuple[builtins.list[UUID], Place | None]:
+            given = {**values, **_after_place(after)}
+            if group is None:
+                rows = found = target.run(oldest, {**given, "limit": most})
+            else:
+                rows = target.run(oldest_with_errors, {**given, "limit": cancelling.BATCH})
+                mine = members_of(group, rows)
+                found = mine[:most]
                 if len(found) < len(mine):  # some of these may be left out, so the next ones are read again
-                    values["after_failed_at"], values["after_id"] = found[-1]["failed_at"], found[-1]["id"]
-            chosen = {row["id"] for row in found}
-            refused = partial(self._refused, chosen, left_out) if event_type is EventType.REQUEUED else lambda _: ()
-            moved += change_all(
-                self._store,
-                chosen,
-                event_type,
-                attempt=attempt,
-                reason=reason,
-                refused=refused,
-                on_change=on_change,
-                using=using,
-                from_ready=False,
-                from_running=False,
-                from_failed=True,
-            )
-            if on_progress is not None:
-                on_progress(moved)
+                    rows = found
+            return [row["id"] for row in found], (rows[-1]["failed_at"], rows[-1]["id"]) if rows else None
+
+        def change(ids: builtins.list[UUID]) -> int:
+            if event_type is EventType.DISCARDED:
+                return change_all(self._store, ids, event_type, {TaskStatus.FAILED}, bulk)
+            refused = partial(self._refused, ids, left_out)
+            return change_all(self._store, ids, event_type, {TaskStatus.FAILED}, bulk, attempt=1, refused=refused)
+
+        moved = cancelling.in_batches(self._store, [look], _FIRST, change, bulk)
         for kind, why in _LEFT_OUT.items():
             if several := sorted(one for one, error in left_out.items() if isinstance(error, kind)):
                 ids = ", ".join(map(str, several[:_NAMED])) + (", …" if len(several) > _NAMED else "")
@@ -374,7 +351,11 @@ class DeadLetters(Noun, Answering):
 
 
 def _from_the_newest(limit: int) -> dict[str, Any]:
-    return {"limit": limit, "after_failed_at": _LAST[0], "after_id": _LAST[1]}
+    return {"limit": limit, **_after_place(_LAST)}
+
+
+def _after_place(place: Place) -> dict[str, Any]:
+    return {"after_failed_at": place[0], "after_id": place[1]}
 
 
 def _filters(wanted: Wanted) -> dict[str, Any]:
@@ -396,13 +377,9 @@ def _filters(wanted: Wanted) -> dict[str, Any]:
     }
 
 
-def groups_in(target: Target, *, limit: int, most: int, **wanted: Unpack[Wanted]) -> DeadLetterGroups:
-    """Read the result of `DeadLetters.groups` in this transaction."""
-    group = group_id(wanted.get("group"))
-    rows = target.run(newest_with_versions, _filters(wanted) | _from_the_newest(most + 1))
-    found = [one for one in grouped(rows[:most], read_at_work(target, rows)) if group in {None, one.id}]
-    is_complete = len(rows) <= most and len(found) <= limit
-    return DeadLetterGroups(groups=found[:limit], looked_at=min(len(rows), most), is_complete=is_complete)
+def _read(target: Target, ids: Iterable[UUID]) -> list[DeadLetter]:
+    """Return these dead letters, newest first."""
+    return [DeadLetter(**row) for row in target.run(select_given, pack_ids(target, "chosen", ids))]
 
 
 def newest_groups(
@@ -426,6 +403,7 @@ _exception, _exception_end = parameters(sa.Text, "exception", "exception_end")
 _since, _until = parameters(Instant, "since", "until")
 _one, _head_length = (sa.literal_column(str(number), sa.Integer) for number in (1, HEAD))
 _ALIKE = ("queue", "task_name", "exception")
+_alike = itemgetter(*_ALIKE)
 _after = sa.tuple_(
     sa.bindparam("after_failed_at", type_=Instant, required=True),
     sa.bindparam("after_id", type_=sa.Uuid, required=True),
@@ -434,20 +412,25 @@ _after = sa.tuple_(
 
 def newest(g: Grammar) -> sa.Select[Any]:
     """Select a page of the matching dead letters, newest first, after (:after_failed_at, :after_id)."""
-    page = (
-        sa.select(dead_letters)
-        .where(_matches(), sa.tuple_(_dead_letter.failed_at, _dead_letter.task_execution_id) < _after)
-        .order_by(_dead_letter.failed_at.desc(), _dead_letter.task_execution_id.desc())
-        .limit(limit)
-        .cte("page")
-        .prefix_with("MATERIALIZED")
-    )
-    return _listed(g, page)
+    return _listed(g, _next(sa.select(dead_letters), up=False))
 
 
-def _listed(g: Grammar, page: Any) -> sa.Select[Any]:
+def _next(selected: sa.Select[Any], *where: sa.ColumnElement[bool], up: bool) -> sa.Select[Any]:
+    """Select up to :limit matching dead letters after (:after_failed_at, :after_id). With `up`, these are the next ones
+    in order of time; otherwise, the previous ones, newest first.
+    """
+    place = sa.tuple_(_dead_letter.failed_at, _dead_letter.task_execution_id)
+    found = selected.where(_matches(), *where, place > _after if up else place < _after)
+    return found.order_by(*_order(_dead_letter, up=up)).limit(limit)
+
+
+def _order(rows: Any, *, up: bool) -> tuple[Any, Any]:
+    return (rows.failed_at, rows.task_execution_id) if up else (rows.failed_at.desc(), rows.task_execution_id.desc())
+
+
+def _listed(g: Grammar, some: sa.Select[Any]) -> sa.Select[Any]:
     """Select these dead letters with their tasks' data, newest first."""
-    execution, claim = task_executions.c, partition_claims.c
+    execution, claim, page = task_executions.c, partition_claims.c, some.cte("page").prefix_with("MATERIALIZED")
     held = sa.select(claim.task_execution_id).where(claim.task_execution_id == page.c.task_execution_id, claim.held)
     return (
         sa.select(
@@ -460,7 +443,7 @@ def _listed(g: Grammar, page: Any) -> sa.Select[Any]:
         )
         .join_from(page, task_executions, execution.id == page.c.task_execution_id)
         .where(g.among(execution.id, page.c.task_execution_id))
-        .order_by(page.c.failed_at.desc(), page.c.task_execution_id.desc())
+        .order_by(*_order(page.c, up=False))
     )
 
 
@@ -471,60 +454,38 @@ def oldest(g: Grammar) -> sa.Select[Any]:
     This statement does not lock the dead letters. The lock on the execution protects the change, and is taken before
     the lock on the dead letter.
     """
-    return (
-        sa.select(_dead_letter.task_execution_id.label("id"), _dead_letter.failed_at)
-        .where(_matches(), _counted(g), sa.tuple_(_dead_letter.failed_at, _dead_letter.task_execution_id) > _after)
-        .order_by(_dead_letter.failed_at, _dead_letter.task_execution_id)
-        .limit(limit)
-    )
+    columns = (_dead_letter.task_execution_id.label("id"), _dead_letter.failed_at)
+    return _next(sa.select(*columns), _counted(g), up=True)
 
 
 def oldest_with_errors(g: Grammar) -> sa.Select[Any]:
     """Select the rows of `oldest`, with the queue, the task's name, the exception and the beginning of the error."""
-    after = sa.tuple_(_dead_letter.failed_at, _dead_letter.task_execution_id) > _after
-    return _with_errors(g, after, (_dead_letter.failed_at, _dead_letter.task_execution_id))
+    return _with_errors(g, up=True)
 
 
 def newest_with_errors(g: Grammar) -> sa.Select[Any]:
     """Select the same columns as `oldest_with_errors`, but for the dead letters before (:after_failed_at, :after_id),
     newest first.
     """
-    return _newest(g, with_versions=False)
+    return _with_errors(g)
 
 
 def newest_with_versions(g: Grammar) -> sa.Select[Any]:
     """Select the rows of `newest_with_errors` with the workers' versions."""
-    return _newest(g, with_versions=True)
+    return _with_errors(g, with_versions=True)
 
 
-def _newest(g: Grammar, *, with_versions: bool) -> sa.Select[Any]:
-    before = sa.tuple_(_dead_letter.failed_at, _dead_letter.task_execution_id) < _after
-    order = (_dead_letter.failed_at.desc(), _dead_letter.task_execution_id.desc())
-    return _with_errors(g, before, order, with_versions=with_versions)
-
-
-def _with_errors(
-    g: Grammar, where: sa.ColumnElement[bool], order: Sequence[Any], *, with_versions: bool = False
-) -> sa.Select[Any]:
-    page = sa.select(dead_letters).where(_matches(), _counted(g), where).order_by(*order).limit(limit).subquery("page")
+def _with_errors(g: Grammar, *, up: bool = False, with_versions: bool = False) -> sa.Select[Any]:
+    page = _next(sa.select(dead_letters), _counted(g), up=up).subquery("page")
     columns = (page.c.task_execution_id.label("id"), page.c.failed_at, *(page.c[name] for name in _ALIKE))
-    found = sa.select(*columns, _head(page).label("head"))
-    found = found.add_columns(version_of(page).label("version")) if with_versions else found
-    down = order[0] is not _dead_letter.failed_at
-    by = (page.c.failed_at, page.c.task_execution_id)
-    return found.order_by(*(column.desc() if down else column for column in by))
+    versions = [version_of(page).label("version")] if with_versions else []
+    return sa.select(*columns, _head(page).label("head"), *versions).order_by(*_order(page.c, up=up))
 
 
 def select_given(g: Grammar) -> sa.Select[Any]:
     """Select the dead letters in the batch :chosen, newest first."""
     ids = g.rows("chosen", IDS).c.id
-    page = (
-        sa.select(dead_letters)
-        .where(g.among(_dead_letter.task_execution_id, ids))
-        .cte("page")
-        .prefix_with("MATERIALIZED")
-    )
-    return _listed(g, page)
+    return _listed(g, sa.select(dead_letters).where(g.among(_dead_letter.task_execution_id, ids)))
 
 
 def count(g: Grammar) -> sa.Select[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from functools import partial
@@ -188,17 +187,14 @@ def moving(
     """Return a function that changes a task inside a transaction, and returns the task's status. `request` marks the
     event.
     """
-    ask, reason, tell = change.get("ask", False), change.get("reason"), change.get("on_change") or (lambda *_: None)
+    ask, tell = change.get("ask", False), change.get("on_change") or (lambda *_: None)
     status_after = STATUS_AFTER[event_type]
     allowed = _ALLOWED[event_type][1] - ({TaskStatus.RUNNING} if ask else set())
-    data = event_data({"reason": reason} if reason else {})
-    details = change.get("attempt"), change.get("retry_at"), data
-    row = marked((task_id, event_type.value, status_after.value, *details), request)
+    data = request_data(request, change.get("reason"))
+    row = (task_id, event_type.value, status_after.value, change.get("attempt"), change.get("retry_at"), data)
 
     def work(target: Target) -> TaskStatus:
-        values = store.values(
-            target, from_ready=TaskStatus.READY in allowed, from_running=TaskStatus.RUNNING in allowed
-        )
+        values = store.values(target, **places(allowed))
         from_failed = allowed == {TaskStatus.FAILED}
         for _ in range(_LOOKS):
             with target.atomic():
@@ -217,7 +213,7 @@ def moving(
                 if task["cancel_requested_at"] is not None:
                     return status
                 with target.atomic():
-                    if target.run(request_cancel, values, [(task_id, row[-1])]):
+                    if target.run(request_cancel, values, [(task_id, data)]):
                         tell(target, 1)
                         return status
                 continue  # meanwhile, it ended, was released, or was asked to stop by another session
@@ -270,48 +266,9 @@ def _reschedule(store: Transactions, task_id: AnyId, using: object, *, priority:
     return store.run(work, using=using, committed=lambda target, _: was_done(target, task_id, request))
 
 
-def change_all(
-    store: Transactions,
-    task_ids: Iterable[UUID],
-    event_type: EventType,
-    *,
-    attempt: int | None = None,
-    reason: str = "",
-    asks: bool = False,
-    refused: Callable[[Target], Collection[UUID]] = lambda _: (),
-    on_change: OnChange | None = None,
-    gives_up: Callable[[BaseException], bool] | None = None,
-    using: object = None,
-    **places: bool,
-) -> int:
-    """Make the same change to these tasks in one transaction, and return the number of changed tasks.
-
-    `places` are the parameters of `manual_change` that name the places that tasks may be moved from. With `asks`,
-    running tasks that were not moved are asked to stop. `refused` returns the tasks that must not change. Tasks are
-    changed in id order, so that at most one of two callers waits for the other.
-    """
-    request, data = str(uuid7()), event_data({"reason": reason} if reason else {})
-    details = event_type.value, STATUS_AFTER[event_type].value, attempt, None, data
-    rows = [marked((task_id, *details), request) for task_id in sorted(task_ids)]
-
-    def work(target: Target) -> int:
-        values = store.values(target, **places)
-        with target.atomic():
-            left = refused(target)
-            given = [row for row in rows if row[0] not in left]
-            moved = target.run(manual_change, values, given) if given else []
-            gone = {row["id"] for row in moved}
-            others = [(row[0], row[-1]) for row in given if row[0] not in gone] if asks else []
-            asked = target.run(request_cancel, values, others) if others else []
-            if on_change is not None and (moved or asked):
-                on_change(target, len(moved) + len(asked))
-        store.wake(target, freed(moved))
-        return len(moved) + len(asked)
-
-    def committed(target: Target, number: int) -> bool:
-        return number > 0 and any(was_done(target, row[0], request) for row in rows)
-
-    return store.run(work, using=using, committed=committed, gives_up=gives_up)
+def places(statuses: Collection[TaskStatus]) -> dict[str, bool]:
+    """Return the parameters of `manual_change` that name the places from which tasks with these statuses are moved."""
+    return {f"from_{one.lower()}": one in statuses for one in (TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED)}
 
 
 def freed(moved: Iterable[Row]) -> list[str]:
@@ -321,13 +278,13 @@ def freed(moved: Iterable[Row]) -> list[str]:
     return [row["queue"] for row in moved if row["partition_key"] is not None or row.get("lease_token") is not None]
 
 
-def marked(row: tuple[Any, ...], request: str) -> tuple[Any, ...]:
-    """Return the row after adding the request's id to the event's data.
+def request_data(request: str, reason: str | None = None, **data: Any) -> str | None:
+    """Return an event's data as JSON, with the request's id.
 
     If the answer to a COMMIT was lost, the call finds its own event by this id, no matter what has happened to the task
     since.
     """
-    return (*row[:5], json.dumps({**json.loads(row[5] or "{}"), "request": request}))
+    return event_data({**data, **({"reason": reason} if reason else {}), "request": request})
 
 
 def was_done(target: Target, task_id: UUID, request: str) -> bool:
@@ -401,7 +358,7 @@ def move(g: Grammar) -> Transition:
 
     A task that is already due, or already has that priority, is not changed.
     """
-    differs = sa.or_(sa.and_(_due_now, _entry.available_at > g.now), _entry.priority != _priority)
+    differs = sa.or_(_is_later(g), _entry.priority != _priority)
     return _rescheduling(g, lambda _: sa.and_(_entry.task_execution_id == _task_id, differs))
 
 
@@ -410,18 +367,20 @@ def make_due(g: Grammar) -> Transition:
 
     An entry that is already due, or has been replaced since, is not changed.
     """
-    later = sa.and_(_due_now, _entry.available_at > g.now)
     return _rescheduling(
-        g, lambda r: sa.and_(g.among(_entry.id, r["given"].c.entry_id), later), given={"entry_id": BigId}
+        g, lambda r: sa.and_(g.among(_entry.id, r["given"].c.entry_id), _is_later(g)), given={"entry_id": BigId}
     )
 
 
 def make_all_due(g: Grammar) -> Transition:
     """Make the given waiting tasks due now. A task that is already due, or has moved since, is not changed."""
-    later = sa.and_(_due_now, _entry.available_at > g.now)
     return _rescheduling(
-        g, lambda r: sa.and_(g.among(_entry.task_execution_id, r["given"].c.id), later), given={"id": sa.Uuid()}
+        g, lambda r: sa.and_(g.among(_entry.task_execution_id, r["given"].c.id), _is_later(g)), given=task_rows.IDS
     )
+
+
+def _is_later(g: Grammar) -> sa.ColumnElement[bool]:
+    return sa.and_(_due_now, _entry.available_at > g.now)
 
 
 def _rescheduling(
@@ -452,10 +411,7 @@ def _rescheduling(
         return sa.case((_due_now, g.now), else_=r["gone"].c.available_at)
 
     def entry(r: Relations) -> Statement:
-        moved = r["moved"].c
-        return task_rows.entry(
-            g, moved, joined(r["moved"], r["gone"]), ready=moved.status == SqlStatus.READY, due=due(r)
-        )
+        return task_rows.entry(g, r["moved"].c, joined(r["moved"], r["gone"]), due=due(r))
 
     def event(r: Relations) -> Statement:
         return task_rows.event(
@@ -498,7 +454,7 @@ def request_cancel(g: Grammar) -> Transition:
         return task_rows.event(
             g,
             asked,
-            r["asked"].join(r["given"], asked.id == given.id),
+            joined(r["asked"], r["given"]),
             event_type=sql_literal(EventType.CANCEL_REQUESTED),
             data=given.data,
         )
@@ -550,9 +506,8 @@ def _moved(g: Grammar, r: Relations) -> Statement:
 
 
 def _new_entry(g: Grammar, r: Relations) -> Statement:
-    moved, given = r["moved"].c, r["given"].c
-    rows = r["moved"].join(r["given"], moved.id == given.id)
-    return task_rows.entry(g, moved, rows, ready=moved.status == SqlStatus.READY, due=_due(g, given))
+    rows = joined(r["moved"], r["given"])
+    return task_rows.entry(g, r["moved"].c, rows, due=_due(g, r["given"].c))
 
 
 def _event(g: Grammar, r: Relations) -> Statement:
@@ -561,7 +516,7 @@ def _event(g: Grammar, r: Relations) -> Statement:
     return task_rows.event(
         g,
         moved,
-        r["moved"].join(r["given"], moved.id == given.id).outerjoin(r["freed"], moved.id == freed.id),
+        joined(r["moved"], r["given"]).outerjoin(r["freed"], moved.id == freed.id),
         event_type=given.event_type,
         data=g.json(
             given.data,

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Unpack
 from uuid import UUID, uuid4
 
-from ...database.dialects import Begin
+from ...database.dialects import Begin, Row
 from ...database.target import Target
 from ...errors import InvalidArgument
 from ...model import TaskStatus, Waiting
@@ -15,10 +15,10 @@ from ...payload.parameters import sanitize
 from ..arguments import positive, state_of
 from ..transactions import Transactions
 from . import operations
-from .cancelling import PARTED, Part, bound_to, counted, first_parts, in_batches
+from .cancelling import PARTED, Bulk, Part, bound_to, change_together, counted, first_parts, in_batches, look_up
 from .event_log import Count, Snapshot
-from .operations import OnChange, freed, was_done
-from .task_pages import LATER, TaskFilters, filter_values
+from .operations import OnChange
+from .task_pages import FIRST, LATER, TaskFilters, filter_values
 
 _READY = frozenset({TaskStatus.READY})
 
@@ -86,31 +86,23 @@ def run_all_now(
     of tasks changed so far, `stop` before each batch, and `on_change` in each transaction with the number of tasks that
     the transaction changes. Raises InvalidArgument.
     """
+    bulk = Bulk(reason=reason, limit=limit, on_progress=on_progress, stop=stop, on_change=on_change, using=using)
     bound = bound_to(snapshot or store.run(Snapshot.take, using=using, begin=Begin.READ), TaskStatus.READY)
     values = {**_values(wanted, waiting), **bound}
-    change = partial(_make_due, store, reason=reason, on_change=on_change, using=using)
-    return in_batches(store, _READY, values, change, limit=limit, on_progress=on_progress, stop=stop, using=using)
+    look = partial(look_up, store, TaskStatus.READY, values)
+    return in_batches(store, [look], FIRST, partial(_make_due, store, bulk), bulk)
 
 
-def _make_due(
-    store: Transactions, task_ids: list[UUID], *, reason: str, on_change: OnChange | None, using: object
-) -> int:
+def _make_due(store: Transactions, bulk: Bulk, task_ids: list[UUID]) -> int:
     """Make these tasks due in one transaction, and return the number of those that were not due."""
-    request, why = str(uuid4()), sanitize(reason) or None
+    request, why = str(uuid4()), sanitize(bulk.reason) or None
 
-    def work(target: Target) -> int:
+    def change(target: Target) -> tuple[list[Row], int]:
         values = store.values(target, due_now=True, priority=None, request=request, reason=why)
-        with target.atomic():
-            moved = target.run(operations.make_all_due, values, [(one,) for one in sorted(task_ids)])
-            if moved and on_change is not None:
-                on_change(target, len(moved))
-        store.wake(target, freed(moved))
-        return len(moved)
+        moved = target.run(operations.make_all_due, values, [(one,) for one in sorted(task_ids)])
+        return moved, len(moved)
 
-    def committed(target: Target, number: int) -> bool:
-        return number > 0 and any(was_done(target, one, request) for one in task_ids)
-
-    return store.run(work, using=using, committed=committed)
+    return change_together(store, task_ids, request, change, bulk)
 
 
 def _values(wanted: TaskFilters, waiting: Waiting | str | None) -> dict[str, Any]:

@@ -22,10 +22,9 @@ from ...model.running import Step
 from ...model.uuid7 import uuid7
 from .. import task_rows
 from ..arguments import AnyId, identifier, parameters
-from ..task_rows import event_data
 from ..transactions import Noun
 from . import operations
-from .operations import Change, freed, marked, moving, row_of, was_done
+from .operations import Change, freed, moving, request_data, row_of, was_done
 
 _LOOKS = 10
 """The maximum number of times that a task may be claimed and released between the read and the write before the call
@@ -119,9 +118,8 @@ class Steps(Noun):
             with target.atomic(savepoint=True):
                 first = _from(target, task_id, from_step)[0]
                 self._make_due(target, task_id, request, reason=reason, take_key_back=take_key_back)
-                data = event_data({"step": from_step, **({"reason": reason} if reason else {})})
-                _, _, _, _, _, stored = marked((task_id, "", "", None, None, data), request)
-                given = {"task_id": task_id, "number": first.number, "data": stored}
+                data = request_data(request, reason, step=from_step)
+                given = {"task_id": task_id, "number": first.number, "data": data}
                 return len(target.run(rewind, self._store.values(target, **given)))
 
         return self._store.run(work, using=using, committed=lambda target, _: was_done(target, task_id, request))
