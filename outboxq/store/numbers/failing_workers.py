@@ -5,8 +5,7 @@ names the disk's location, as far as the server reveals it, and says how to free
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import sqlalchemy as sa
@@ -15,41 +14,36 @@ from ...database.dialects.catalogue import pg_settings, pg_tablespace
 from ...database.grammar import Grammar, text_literal
 from ...database.target import Target
 from ..claims.workers import LiveWorker
-from ..explain.reasons import Cure, span_of
+from ..explain.reasons import cure_of, span_of
 from ..transactions import Transactions
-from .problem import Problem, Rule
-from .statistics import Statistics
+from .problem import Facts, HealthLimits, Problem, Rule
 
 _NAMED = 3
 
 
-def failing_workers(
-    workers: Sequence[LiveWorker], queues: Sequence[Statistics], now: datetime, disks: Mapping[str, str]
-) -> Iterator[Problem]:
+def failing_workers(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     """Yield a problem for each error. An error holds up the tasks that are due in the queues of the workers that it
-    affects. `disks` contains a sentence for each error that is due to a full disk.
+    affects.
     """
     found: dict[str, list[LiveWorker]] = {}
-    for one in workers:
+    for one in facts.seen.workers if limits.worker_failing else ():
         if one.failure is not None:
             found.setdefault(one.failure, []).append(one)
     for failure, several in found.items():
-        several.sort(key=lambda one: (one.failing_since or now, one.label))
-        first, labels = several[0], [one.label for one in several]
-        age = max(now - (first.failing_since or now), timedelta(0))
+        several.sort(key=lambda one: (one.failing_since or facts.now, one.label))
+        first, labels, age = several[0], [one.label for one in several], facts.age(several[0].failing_since)
         more = f" and {len(labels) - _NAMED} more" if len(labels) > _NAMED else ""
         who = f"the worker {first.label}"
         if len(several) > 1:
             who = f"each of {len(several)} workers ({', '.join(labels[:_NAMED])}{more})"
-        disk, see = disks.get(failure), Cure("see the worker", ("workers", "show", str(first.id)))
-        yield Problem(
-            rule=Rule.WORKER_FAILING,
-            subjects=tuple(labels),
-            sentence=f"{who} {failure}; this began {span_of(age)} ago{f'; {disk}' if disk else ''}",
-            cures=(see, Cure("see which tables are the largest", ("db", "sizes"))) if disk else (see,),
-            tasks=sum(queue.due for queue in queues if any(one.works_on(queue.queue) for one in several)),
-            age=age,
+        sentence, cures = (
+            f"{who} {failure}; this began {span_of(age)} ago",
+            cure_of("see the worker", "workers", "show", first.id),
         )
+        if disk := facts.disks.get(failure):
+            sentence, cures = f"{sentence}; {disk}", cures + cure_of("see which tables are the largest", "db", "sizes")
+        tasks = sum(queue.due for queue in facts.queues if any(one.works_on(queue.queue) for one in several))
+        yield Problem.of(Rule.WORKER_FAILING, labels, sentence, *cures, tasks=tasks, age=age)
 
 
 _FULL = ("(53100)", "database or disk is full")
@@ -58,15 +52,12 @@ _IN_TABLESPACE = re.compile(r'"pg_tblspc/(\d{1,10})/')
 _CURE = "delete other files on that disk, or enlarge the disk; `outboxq prune` needs free space too, so it cannot be the first step"
 
 
-def full_disks(store: Transactions, target: Target, failures: Iterable[str]) -> dict[str, str]:
-    """Return, for each of these failures that is due to a full disk, a sentence about the disk and the cure. On
-    PostgreSQL, this runs one statement for each such failure.
+def full_disks(store: Transactions, target: Target, workers: Iterable[LiveWorker]) -> dict[str, str]:
+    """Return, for each of these workers' failures that is due to a full disk, a sentence about the disk and the cure.
+    On PostgreSQL, this runs one statement for each such failure.
     """
-    return {one: f"{_place(store, target, one)} is full: {_CURE}" for one in {*failures} if _is_full(one)}
-
-
-def _is_full(failure: str) -> bool:
-    return any(words in failure for words in _FULL)
+    full = {one.failure for one in workers if one.failure and any(words in one.failure for words in _FULL)}
+    return {failure: f"{_place(store, target, failure)} is full: {_CURE}" for failure in full}
 
 
 def _place(store: Transactions, target: Target, failure: str) -> str:

@@ -25,6 +25,7 @@ from .problem import HELD, LOST, STORM_WITHIN, Facts, HealthLimits, Part, Proble
 from .statistics import Statistics
 
 ADD_RETENTION = Cure("delete tasks 90 days after they end", ("schedule", "add-retention", "90d"))
+_SEE_TABLES = Cure("see the tables", ("db", "sizes"))
 _OVER_AFTER = timedelta(minutes=2)
 """The time from the last failed attempt to the end of a retry storm, if no tasks are delayed."""
 _TRANSACTIONS = 1_000_000
@@ -97,7 +98,8 @@ def _unknown_task(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     names = sorted({each.task_name for one in found for each in one.unknown})
     modules = plural(len(names), "its module", "their modules")
     sentence = (
-        f"no live worker on {_places(found)} knows {listed(map(repr, names))}; import {modules} where the worker starts"
+        f"no live worker on {_places([one.queue for one in found])} knows {listed(map(repr, names))}; "
+        f"import {modules} where the worker starts"
     )
     # The number of waiting tasks with these names is not known; there is at least one for each name.
     yield _of_queues(Rule.UNKNOWN_TASK, found, sentence, tasks=len(names))
@@ -108,7 +110,7 @@ def _key_held(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     if not rows or not limits.key_held:
         return
     queues = list(dict.fromkeys(row["name"] for row in rows))
-    where, key, task_id = _places_of(queues), rows[0]["detail"], rows[0]["task_id"]
+    where, key, task_id = _places(queues), rows[0]["detail"], rows[0]["task_id"]
     if len(rows) == 1:
         sentence = f"tasks in {where} are waiting for the dead letter {task_id}, which holds their key {key!r}"
     else:
@@ -116,14 +118,8 @@ def _key_held(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         sentence = (
             f"tasks in {where} are waiting for {some} that hold their keys, such as {task_id}, which holds {key!r}"
         )
-    yield Problem(
-        rule=Rule.KEY_HELD,
-        subjects=tuple(queues),
-        sentence=sentence,
-        cures=of_dead_letter(task_id, "it"),
-        tasks=len(rows),
-        age=facts.age(rows[0]["at"]),
-    )
+    cures, age = of_dead_letter(task_id, "it"), facts.age(rows[0]["at"])
+    yield Problem.of(Rule.KEY_HELD, queues, sentence, *cures, tasks=len(rows), age=age)
 
 
 def _failed(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
@@ -143,42 +139,22 @@ def _failed(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         named = listed(f"{number:,} in {queue!r}" for number, queue in found)
         sentence = f"{some} failed permanently in the last {within}: {named}"
         cure = Cure("see why", ("failed", "summary"))
-    times = [row["at"] for row in facts.rows("failed_lately") if facts.is_wanted(row["name"])]
-    parts = [
-        Part(
-            sentence=f"{one.count:,} × {one.task_name}: {_error_of(one)}; {_when(facts, one)}{_blame(one)}",
-            cures=(
-                Cure("see them", ("failed", "list", "--group", one.id)),
-                *((Cure("see which workers run this version", ("workers", "list")),) if one.blame else ()),
-            ),
-        )
-        for one in facts.groups
-        if any(map(facts.is_wanted, one.queues))
-    ]
-    yield Problem(
-        rule=Rule.FAILED,
-        subjects=tuple(queue for _, queue in found),
-        sentence=sentence,
-        cures=(cure,),
-        tasks=tasks,
-        age=facts.age(min(times)),
-        parts=tuple(parts),
-    )
+    age = facts.age(min(row["at"] for row in facts.rows("failed_lately") if facts.is_wanted(row["name"])))
+    parts = tuple(_part_of(facts, one) for one in facts.groups if any(map(facts.is_wanted, one.queues)))
+    yield Problem.of(Rule.FAILED, (queue for _, queue in found), sentence, cure, tasks=tasks, age=age, parts=parts)
 
 
-def _error_of(group: DeadLetterGroup) -> str:
-    return group.message or group.exception or "its workers died"
-
-
-def _blame(group: DeadLetterGroup) -> str:
-    return "" if group.blame is None else f"; {group.blame}"
-
-
-def _when(facts: Facts, group: DeadLetterGroup) -> str:
-    last = f"{span_of(facts.age(group.last_failed_at))} ago"
-    if group.count == 1:
-        return last
-    return f"the first of them {span_of(facts.age(group.first_failed_at))} ago, the last {last}"
+def _part_of(facts: Facts, group: DeadLetterGroup) -> Part:
+    error = group.message or group.exception or "its workers died"
+    when = f"{span_of(facts.age(group.last_failed_at))} ago"
+    if group.count > 1:
+        when = f"the first of them {span_of(facts.age(group.first_failed_at))} ago, the last {when}"
+    sentence = f"{group.count:,} × {group.task_name}: {error}; {when}"
+    see = Cure("see them", ("failed", "list", "--group", group.id))
+    if group.blame is None:
+        return Part(sentence=sentence, cures=(see,))
+    look = Cure("see which workers run this version", ("workers", "list"))
+    return Part(sentence=f"{sentence}; {group.blame}", cures=(see, look))
 
 
 def _period(value: timedelta) -> str:
@@ -198,14 +174,8 @@ def _retry_storm(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     see = Cure("see them", ("task", "list", "--status", "retrying", "-q", queue))
     stop = Cure("stop the retries until the cause is fixed", ("queue", "pause", queue))
     is_paused = any(one.paused for one in facts.queues if one.queue == queue)
-    yield Problem(
-        rule=Rule.RETRY_STORM,
-        subjects=tuple(dict.fromkeys(row["name"] for row in rows)),
-        sentence=sentence,
-        cures=(see,) if is_paused else (see, stop),
-        tasks=number,
-        age=STORM_WITHIN,
-    )
+    cures, queues = (see,) if is_paused else (see, stop), dict.fromkeys(row["name"] for row in rows)
+    yield Problem.of(Rule.RETRY_STORM, queues, sentence, *cures, tasks=number, age=STORM_WITHIN)
 
 
 def _is_over(facts: Facts, storm: Row) -> bool:
@@ -309,11 +279,6 @@ def _resumes(found: Sequence[Statistics], *, of: int = 1) -> tuple[Cure, ...]:
     return tuple(Cure(f"resume {one.queue!r}", ("queue", "resume", one.queue)) for one in found[:MOST_LISTED])
 
 
-def _worker_failing(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
-    if limits.worker_failing:
-        yield from failing_workers(facts.seen.workers, facts.queues, facts.now, facts.disks)
-
-
 def _worker_lost(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     rows = [row for row in facts.rows("lost") if row["number"]] if limits.worker_lost else []
     found = sorted(rows, key=lambda row: (row["number"], row["at"]), reverse=True)[:LOST]
@@ -328,31 +293,20 @@ def _worker_lost(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     else:
         named = listed(f"{row['name']} ({row['number']:,})" for row in found)
         who = f"{least}{len(found)} workers fell silent with {counted}: {named}"
-    yield Problem(
-        rule=Rule.WORKER_LOST,
-        subjects=tuple(row["name"] for row in found),
-        sentence=f"{who}; {plural(tasks, 'it has', 'they have')} not been recovered yet",
-        cures=(Cure("see its tasks", ("workers", "show", str(found[0]["task_id"]))),),
-        tasks=tasks,
-        age=max(facts.age(row["at"]) for row in found),
-    )
+    sentence = f"{who}; {plural(tasks, 'it has', 'they have')} not been recovered yet"
+    see = Cure("see its tasks", ("workers", "show", str(found[0]["task_id"])))
+    names, age = [row["name"] for row in found], max(facts.age(row["at"]) for row in found)
+    yield Problem.of(Rule.WORKER_LOST, names, sentence, see, tasks=tasks, age=age)
 
 
 def _schedules(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
-    cures = (Cure("start a worker", ("worker",)),)
+    start = Cure("start a worker", ("worker",))
     overdue = sorted(facts.rows("overdue"), key=_oldest_first) if limits.schedule_overdue is not None else []
     if overdue:
         names, since = [row["name"] for row in overdue], facts.age(overdue[0]["at"])
         which = f"schedule {names[0]!r}" if len(names) == 1 else f"{len(names)} schedules ({listed(map(repr, names))})"
         sentence = f"no tick of {which} has been planted in the last {span_of(since)}, because no live worker is planting ticks"
-        yield Problem(
-            rule=Rule.SCHEDULE_OVERDUE,
-            subjects=tuple(names),
-            sentence=sentence,
-            cures=cures,
-            tasks=len(names),
-            age=since,
-        )
+        yield Problem.of(Rule.SCHEDULE_OVERDUE, names, sentence, start, tasks=len(names), age=since)
     ahead = sorted(facts.rows("ahead"), key=lambda row: row["at"], reverse=True) if limits.schedule_ahead else []
     if ahead:
         names = [row["name"] for row in ahead]
@@ -364,7 +318,7 @@ def _schedules(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
             f"{span_of(ahead[0]['at'] - facts.now)}; within 15 seconds, a live worker will plant them again according to the current clock; "
             "if that does not happen, the current clock is slow"
         )
-        yield Problem(rule=Rule.SCHEDULE_AHEAD, subjects=tuple(names), sentence=sentence, cures=cures)
+        yield Problem.of(Rule.SCHEDULE_AHEAD, names, sentence, start)
 
 
 def _relays(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
@@ -393,14 +347,8 @@ def _relays(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
             look = Cure("see the refused events", ("failed", "list", "-q", task_of(one.name)))
         else:
             why = "the events are sent too slowly, or a producer's transaction has been open for a long time"
-        yield Problem(
-            rule=Rule.RELAY_LATE,
-            subjects=(one.name,),
-            sentence=f"{waits}, the oldest for {span_of(age)}: {why}",
-            cures=(look,),
-            tasks=one.messages,
-            age=age,
-        )
+        sentence = f"{waits}, the oldest for {span_of(age)}: {why}"
+        yield Problem.of(Rule.RELAY_LATE, [one.name], sentence, look, tasks=one.messages, age=age)
 
 
 def _batches(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
@@ -435,14 +383,13 @@ def _others(rows: Sequence[Row]) -> str:
 
 
 def _of_batches(rule: Rule, rows: Sequence[Row], sentence: str, *cures: Cure, **fields: Any) -> Problem:
-    subjects = tuple(str(row["task_id"]) for row in rows)
-    return Problem(rule=rule, subjects=subjects, sentence=sentence, cures=cures, **fields)
+    return Problem.of(rule, (str(row["task_id"]) for row in rows), sentence, *cures, **fields)
 
 
 def _dead_rows(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
     """Yield a problem about old snapshots, which cause dead rows, or else about tables that are not vacuumed."""
     found = facts.dead_rows
-    if limits.snapshot is not None and (old := _old(found.snapshots, limits.snapshot)):
+    if old := [one for one in found.snapshots if _is_old(one, limits.snapshot)]:
         yield _old_snapshot(old, found.tables)
     elif limits.dead_rows is not None:
         yield from _not_vacuumed(facts, limits.dead_rows)
@@ -453,11 +400,11 @@ def _dead_rows(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
             f"the log (-wal) of the SQLite file has grown to {size(found.log.size)}, because a long read transaction keeps it from "
             f"being shortened{who}; end that transaction; the log then shrinks at the next write"
         )
-        yield Problem(rule=Rule.OLD_SNAPSHOT, subjects=("-wal",), sentence=sentence)
+        yield Problem.of(Rule.OLD_SNAPSHOT, ["-wal"], sentence)
 
 
-def _old(snapshots: Iterable[HeldSnapshot], limit: timedelta) -> list[HeldSnapshot]:
-    return [one for one in snapshots if (one.age > limit if one.age is not None else one.transactions > _TRANSACTIONS)]
+def _is_old(one: HeldSnapshot, limit: timedelta | None) -> bool:
+    return limit is not None and (one.transactions > _TRANSACTIONS if one.age is None else one.age > limit)
 
 
 def _old_snapshot(old: Sequence[HeldSnapshot], tables: Sequence[HotTable]) -> Problem:
@@ -468,14 +415,8 @@ def _old_snapshot(old: Sequence[HeldSnapshot], tables: Sequence[HotTable]) -> Pr
     parts = tuple(
         Part(sentence=f"{one}, for {one.since}; {one.remedy}", cures=_end_of(one)) for one in old[1 : 1 + MOST_LISTED]
     )
-    return Problem(
-        rule=Rule.OLD_SNAPSHOT,
-        subjects=tuple(one.name or str(one.pid) for one in old),
-        sentence=sentence,
-        cures=(*_end_of(first), Cure("see the tables", ("db", "sizes"))),
-        age=first.age or timedelta(0),
-        parts=parts,
-    )
+    names, age = [one.name or str(one.pid) for one in old], first.age or timedelta(0)
+    return Problem.of(Rule.OLD_SNAPSHOT, names, sentence, *_end_of(first), _SEE_TABLES, age=age, parts=parts)
 
 
 def _end_of(one: HeldSnapshot) -> tuple[Cure, ...]:
@@ -500,12 +441,8 @@ def _not_vacuumed(facts: Facts, limit: int) -> Iterator[Problem]:
         why = f"autovacuum is behind (last vacuum: {when}); run VACUUM {names}, and give autovacuum more workers or a shorter delay"
     else:
         why = f"autovacuum is off; turn it on (autovacuum, track_counts, or autovacuum_enabled of the table), and run VACUUM {names}"
-    yield Problem(
-        rule=Rule.DEAD_ROWS,
-        subjects=tuple(one.name for one in full),
-        sentence=f"dead rows slow down every claim: {counted}; {why}",
-        cures=(Cure("see the tables", ("db", "sizes")),),
-    )
+    sentence = f"dead rows slow down every claim: {counted}; {why}"
+    yield Problem.of(Rule.DEAD_ROWS, [one.name for one in full], sentence, _SEE_TABLES)
 
 
 def _no_retention(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
@@ -513,12 +450,8 @@ def _no_retention(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         return
     reaches = max((facts.age(row["at"]) for row in facts.rows("first_event")), default=timedelta(0))
     if reaches > limits.history:
-        yield Problem(
-            rule=Rule.NO_RETENTION,
-            subjects=(PRUNE,),
-            sentence=f"nothing deletes old tasks: the history reaches back {span_of(reaches)} and keeps growing",
-            cures=(ADD_RETENTION,),
-        )
+        sentence = f"nothing deletes old tasks: the history reaches back {span_of(reaches)} and keeps growing"
+        yield Problem.of(Rule.NO_RETENTION, [PRUNE], sentence, ADD_RETENTION)
 
 
 def is_pruned(rows: Iterable[Row], now: datetime) -> bool:
@@ -535,8 +468,9 @@ def _receivers(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
             continue
         several = "" if one.workers == 1 else f" in {one.failing} of {one.workers} workers"
         sentence = f"the receiver of {one.source}{several} has been failing for {span_of(age)}: {one.last_error}"
-        look = Cure("see its workers", ("workers", "list"))
-        yield Problem(rule=Rule.RECEIVER_FAILING, subjects=(one.source,), sentence=sentence, cures=(look,), age=age)
+        yield Problem.of(
+            Rule.RECEIVER_FAILING, [one.source], sentence, Cure("see its workers", ("workers", "list")), age=age
+        )
 
 
 _Evaluation = Callable[[Facts, HealthLimits], Iterator[Problem]]
@@ -550,7 +484,7 @@ _OF_QUEUES: tuple[_Evaluation, ...] = (
     _queue_paused,
 )
 _OF_THE_REST: tuple[_Evaluation, ...] = (
-    _worker_failing,
+    failing_workers,
     _worker_lost,
     _schedules,
     _relays,
@@ -562,8 +496,8 @@ _OF_THE_REST: tuple[_Evaluation, ...] = (
 
 
 def _of_queues(rule: Rule, found: Sequence[Statistics], sentence: str, *cures: Cure, tasks: int) -> Problem:
-    subjects, age = tuple(one.queue for one in found), max(map(_due_for, found))
-    return Problem(rule=rule, subjects=subjects, sentence=sentence, cures=cures, tasks=tasks, age=age)
+    age = max(map(_due_for, found))
+    return Problem.of(rule, (one.queue for one in found), sentence, *cures, tasks=tasks, age=age)
 
 
 def _heaviest(found: Iterable[Statistics]) -> list[Statistics]:
@@ -581,11 +515,7 @@ def _oldest_first(row: Row) -> tuple[bool, datetime | None, str]:
     return row["at"] is None, row["at"], row["name"] or ""
 
 
-def _places(found: Sequence[Statistics]) -> str:
-    return _places_of([one.queue for one in found])
-
-
-def _places_of(queues: Sequence[str]) -> str:
+def _places(queues: Sequence[str]) -> str:
     if len(queues) == 1:
         return f"the queue {queues[0]!r}"
     return f"the queues {listed(map(repr, queues))}"

@@ -185,12 +185,10 @@ def _by_queue(g: Grammar, *, given: bool) -> sa.Select[Any]:
     """
     plain, keyed = asked_queues(g, given=given, beyond_floors=False)
     without_key = pairs(plain)
-    parts = [
+    return signals(
         _counts(g, without_key, without_key.c.priority.is_not(None), with_key=False),
         _counts(g, keyed, keyed.c.queue.is_not(None), with_key=True),
-    ]
-    found = sa.union_all(*parts).subquery("found")
-    return sa.select(found)
+    )
 
 
 def _counts(g: Grammar, queues: sa.FromClause, is_one: sa.ColumnElement[bool], *, with_key: bool) -> sa.Select[Any]:
@@ -222,12 +220,8 @@ def _counts(g: Grammar, queues: sa.FromClause, is_one: sa.ColumnElement[bool], *
 def _by_task(g: Grammar, *, given: bool) -> sa.Select[Any]:
     """Count the first :most entries that are due now, and the first :most that are due later, by queue and task name."""
     plain, keyed = asked_queues(g, given=given, beyond_floors=False)
-    without_key = pairs(plain)
-    parts = [
-        _entries(g, source, with_key=with_key, due=due)
-        for source, with_key in ((without_key, False), (keyed, True))
-        for due in (True, False)
-    ]
+    sources = (pairs(plain), keyed)
+    parts = [_entries(g, one, with_key=one is keyed, due=due) for one in sources for due in (True, False)]
     found = sa.union_all(*parts).subquery("found")
     execution = task_executions.alias("execution")
     name = sa.select(execution.c.task_name).where(execution.c.id == found.c.id).correlate(found).scalar_subquery()
@@ -280,8 +274,7 @@ def _of(entry: sa.FromClause, queues: sa.FromClause, *, with_key: bool) -> sa.Co
 def oldest_due(g: Grammar) -> sa.Select[Any]:
     """Select the first :most due entries for each priority, and for the tasks with a key, in the given queues."""
     plain, keyed = asked_queues(g, given=True, beyond_floors=False)
-    parts = [_entries(g, source, with_key=source is keyed, due=True) for source in (pairs(plain), keyed)]
-    return sa.select(sa.union_all(*parts).subquery("found"))
+    return signals(*(_entries(g, source, with_key=source is keyed, due=True) for source in (pairs(plain), keyed)))
 
 
 WAITING: Mapping[bool, Mapping[bool, Builder]] = {

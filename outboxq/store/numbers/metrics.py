@@ -188,18 +188,12 @@ class Metrics:
         return self._counts(BY_WORKER, using, at, queue=None, worker_id=identifier(worker_id))
 
     def _counts(self, window: timedelta, using: object, at: datetime | None, **wanted: object) -> list[TaskCounts]:
-        def work(target: Target) -> tuple[Sequence[Row], datetime]:
+        def work(target: Target) -> list[TaskCounts]:
             until = at or self._store.now_in(target)
-            return target.run(of_tasks, {**wanted, **_border(until, window)}), until
+            rows = target.run(of_tasks, {**wanted, **_border(until, window)})
+            return [_task_counts(row, window, counted_time(row["first_at"], until, window)) for row in rows]
 
-        found = []
-        rows, until = self._store.run(work, using=using, begin=Begin.READ)
-        for row in rows:
-            counted = counted_time(row["first_at"], until, window)
-            numbers = {name: one for name, one in _numbers(row).items() if name in _OF_TASK}
-            ended = numbers["completed"] + numbers["failures"]
-            key = {"queue": row["queue"], "task_name": row["task_name"], "window": window}
-            found.append(TaskCounts(**key, throughput=ended / counted.total_seconds(), **numbers))
+        found = self._store.run(work, using=using, begin=Begin.READ)
         return sorted(found, key=lambda one: (-one.completed - one.failures - one.retries, one.task_name, one.queue))
 
     def sum_up(self, *, spans: int = 100) -> int:
@@ -330,23 +324,22 @@ def metric_points(target: Target, steps: Steps, *, queue: str | None, task: str 
 def _point(at: datetime, step: timedelta, row: Row | None) -> MetricPoint:
     if row is None:
         return MetricPoint(at=at, step=step)
-    numbers = {"failed": _failed(row), "retried": _retried(row), **_durations(row)}
-    return MetricPoint(at=at, step=step, completed=row["completed"], cancelled=row["cancelled"], **numbers)
+    same = {name: row[name] for name in ("completed", "cancelled")}
+    return MetricPoint(at=at, step=step, **same, failed=_failed(row), retried=_retried(row), **_durations(row))
+
+
+def _task_counts(row: Row, window: timedelta, counted: timedelta) -> TaskCounts:
+    numbers = _numbers(row)
+    throughput = (numbers["completed"] + numbers["failures"]) / counted.total_seconds()
+    of_task = {name: numbers[name] for name in ("completed", "failures", "retries", "wait", "run")}
+    key = {name: row[name] for name in _KEY}
+    return TaskCounts(**key, window=window, throughput=throughput, **of_task)
 
 
 def _numbers(row: Row) -> Row:
     """Return the values of `Statistics` for a row of sums."""
-    same = ("completed", "cancelled", "timed_out", "snoozed", "released", "lost")
-    return {
-        **{name: row[name] for name in same},
-        "failures": _failed(row),
-        "retries": _retried(row),
-        **_durations(row),
-    }
-
-
-_OF_TASK: Final = ("completed", "failures", "retries", "wait", "run")
-"""The fields of `TaskCounts` that `_numbers` returns."""
+    same = {name: row[name] for name in ("completed", "cancelled", "timed_out", "snoozed", "released", "lost")}
+    return {**same, "failures": _failed(row), "retries": _retried(row), **_durations(row)}
 
 
 def _failed(row: Row) -> int:

@@ -133,13 +133,9 @@ def deletes_old_tasks(store: Transactions, *, using: object = None) -> bool:
     """Return whether a schedule deletes old tasks, or a program has deleted old tasks within the last 32 days. By
     default, tasks are kept forever.
     """
-
-    def work(target: Target) -> bool:
-        rows = target.run(retention, store.values(target))
-        [now] = [row["at"] for row in rows if row["kind"] == "now"]
-        return is_pruned([row for row in rows if row["kind"] == "retention"], now)
-
-    return store.run(work, using=using, begin=Begin.READ)
+    rows = store.run_one(retention, using=using)
+    [now] = [row["at"] for row in rows if row["kind"] == "now"]
+    return is_pruned([row for row in rows if row["kind"] == "retention"], now)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -156,13 +152,9 @@ class Stuck:
 
 def stuck(store: Transactions, *, using: object = None) -> Stuck:
     """Return the numbers of held keys and of batches that are waiting for a person to act, in one statement."""
-
-    def work(target: Target) -> Stuck:
-        rows = target.run(stuck_signs, store.values(target, most=BOUND))
-        held = Counter(row["name"] for row in rows if row["kind"] == "held")
-        return Stuck(held_keys=held, batches=len(rows) - held.total())
-
-    return store.run(work, using=using, begin=Begin.READ)
+    rows = store.run_one(stuck_signs, using=using, most=BOUND)
+    held = Counter(row["name"] for row in rows if row["kind"] == "held")
+    return Stuck(held_keys=held, batches=len(rows) - held.total())
 
 
 def change_mark(store: Transactions, *, using: object = None) -> str:
@@ -172,13 +164,8 @@ def change_mark(store: Transactions, *, using: object = None) -> str:
     workers' load, pruned tasks, or a task that was enqueued 200 events ago in a transaction that has only now been
     committed.
     """
-
-    def work(target: Target) -> str:
-        values = store.values(target, live_since=-LIVE_WITHIN.total_seconds())
-        (row,) = target.run(mark, values)
-        return "|".join("" if value is None else str(value) for value in row.values())
-
-    return store.run(work, using=using, begin=Begin.READ)
+    (row,) = store.run_one(mark, using=using, live_since=-LIVE_WITHIN.total_seconds())
+    return "|".join("" if value is None else str(value) for value in row.values())
 
 
 def trends(
@@ -211,11 +198,10 @@ def trends(
 def _read(
     store: Transactions, limits: HealthLimits, wanted: frozenset[str] | None, retries: bool, target: Target
 ) -> Overview:
-    overdue = limits.schedule_overdue or timedelta(0)
     values = {
         "failed_since": -limits.failed_within.total_seconds(),
         "most_failed": limits.most_failed,
-        "overdue_before": -overdue.total_seconds(),
+        "overdue_before": -(limits.schedule_overdue or timedelta(0)).total_seconds(),
         "live_since": -LIVE_WITHIN.total_seconds(),
         "lost_since": -_LOST_WITHIN.total_seconds(),
         "storm_since": -STORM_WITHIN.total_seconds(),
@@ -252,7 +238,7 @@ def _judged(store: Transactions, target: Target, facts: Facts, limits: HealthLim
         facts,
         held=_held_in(target, facts) if limits.key_held else (),
         dead_rows=DeadRows() if of_queues else DeadRows.read(store, target),
-        disks={} if of_queues else full_disks(store, target, _failures(facts)),
+        disks={} if of_queues else full_disks(store, target, facts.seen.workers),
         storms=_storms(target, facts.rows("storm")) if limits.retried is not None else (),
         groups=_groups(target, facts, limits) if failed_lately(facts, limits) else (),
         relays=read_relays(store, target, topics=False) if facts.rows("relay") and not of_queues else (),
@@ -272,10 +258,6 @@ def _held_in(target: Target, facts: Facts) -> list[Row]:
         {"name": one.queue, "detail": one.partition_key, "task_id": one.dead_letter, "at": one.failed_at}
         for one in keys
     ]
-
-
-def _failures(facts: Facts) -> list[str]:
-    return [one.failure for one in facts.seen.workers if one.failure is not None]
 
 
 def _causes(store: Transactions, target: Target, facts: Facts, limits: HealthLimits) -> dict[str, Explanation]:
@@ -306,10 +288,9 @@ def _groups(target: Target, facts: Facts, limits: HealthLimits) -> list[DeadLett
     return dead_letters.newest_groups(target, queues, limit=_GROUPS, most=_GROUPED, since=since)
 
 
-def _total(queues: Iterable[Statistics], state: str) -> Count:
-    several = list(queues)
-    at_least = any(getattr(one, f"{state}_at_least") for one in several)
-    return Count(number=sum(getattr(one, state) for one in several), at_least=at_least)
+def _total(queues: Sequence[Statistics], state: str) -> Count:
+    at_least = any(getattr(one, f"{state}_at_least") for one in queues)
+    return Count(number=sum(getattr(one, state) for one in queues), at_least=at_least)
 
 
 _HELD_LOOKED_AT = 1_000
@@ -327,14 +308,13 @@ NEWEST = 200
 """Number of newest events that the change mark covers. The mark changes with each of these events, even if an event
 with a lower number is committed later.
 """
-_most = sa.bindparam("most", type_=sa.BigInteger, required=True)
 _failed_since, _overdue_before, _live_since, _lost_since, _storm_since, _relay_before = parameters(
     sa.Double, "failed_since", "overdue_before", "live_since", "lost_since", "storm_since", "relay_before"
 )
 """Offsets from now, as negative numbers of seconds."""
 _zero: Any = sa.literal_column("0")
 _one: Any = sa.literal_column("1")
-_storm, _storm_share, _most_failed = parameters(sa.BigInteger, "storm", "storm_share", "most_failed")
+_most, _storm, _storm_share, _most_failed = parameters(sa.BigInteger, "most", "storm", "storm_share", "most_failed")
 _dead_letter, _claim, _schedule = tables.dead_letters.c, tables.partition_claims.c, tables.task_schedules.c
 
 

@@ -4,10 +4,11 @@ problems.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import Any, Self
 
 from ...database.dialects import Row
 from ...errors import InvalidArgument
@@ -179,6 +180,11 @@ class Problem:
     """The time for which the first of these tasks has been held up."""
     parts: tuple[Part, ...] = ()
     """The largest parts, if they have cures of their own."""
+
+    @classmethod
+    def of(cls, rule: Rule, subjects: Iterable[str], sentence: str, *cures: Cure, **others: Any) -> Self:
+        """Return the problem with these subjects and cures. `others` contains further fields."""
+        return cls(rule=rule, subjects=tuple(subjects), sentence=sentence, cures=cures, **others)
 
     @property
     def weight(self) -> float:

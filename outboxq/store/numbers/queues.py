@@ -307,15 +307,11 @@ def read_held_keys(target: Target, queue: str, limit: int) -> list[HeldKey]:
 def settings_of(row: Row) -> QueueSettings:
     """Return the settings in a row."""
     return QueueSettings(
-        queue=row["queue"],
-        paused_at=row["paused_at"],
-        pause_reason=row["pause_reason"],
+        **{name: row[name] for name in ("queue", "paused_at", "pause_reason", "fair", "updated_at")},
         concurrency=row["concurrency_limit"],
         rate=_span(row["rate_limit"], row["rate_seconds"]),
         concurrency_per_key=row["key_concurrency"],
         rate_per_key=_span(row["key_rate_limit"], row["key_rate_seconds"]),
-        fair=row["fair"],
-        updated_at=row["updated_at"],
     )
 
 
@@ -378,10 +374,9 @@ def change(g: Grammar) -> sa.Insert:
     new = g.insert(tables.queue_settings).from_select(list(written), sa.select(*written.values()))
     given = new.excluded
     is_repeated = sa.and_(given.paused_at.is_not(None), _setting.paused_at.is_not(None))
+    sets = {**_sets, "paused": sa.and_(_sets["paused"], ~is_repeated)}
     values: dict[str, Any] = {
-        column: sa.case((sa.and_(_sets[name], ~is_repeated), given[column]), else_=_setting[column])
-        if name == "paused"
-        else sa.case((_sets[name], given[column]), else_=_setting[column])
+        column: sa.case((sets[name], given[column]), else_=_setting[column])
         for name, several in _COLUMNS.items()
         for column in several
     }
@@ -393,15 +388,9 @@ def change(g: Grammar) -> sa.Insert:
 
 def forget(_: Grammar) -> sa.Delete:
     """Delete the row of a queue whose settings are the defaults."""
-    return sa.delete(tables.queue_settings).where(
-        _setting.queue == _queue,
-        _setting.paused_at.is_(None),
-        _setting.concurrency_limit.is_(None),
-        _setting.rate_limit.is_(None),
-        _setting.key_concurrency.is_(None),
-        _setting.key_rate_limit.is_(None),
-        _setting.fair,
-    )
+    unset = ("paused_at", "concurrency_limit", "rate_limit", "key_concurrency", "key_rate_limit")
+    defaults = (*(_setting[name].is_(None) for name in unset), _setting.fair)
+    return sa.delete(tables.queue_settings).where(_setting.queue == _queue, *defaults)
 
 
 def settings(_: Grammar) -> sa.Select[Any]:
@@ -416,7 +405,7 @@ def forget_all(_: Grammar) -> Statement:
 
 def has_tasks(_: Grammar) -> sa.Select[Any]:
     """Select one row if :queue has a waiting or running task, or a dead letter."""
-    return _any_of(*map(_names, (tables.task_outbox, tables.task_leases, tables.dead_letters)))
+    return _any_of(tables.task_outbox, tables.task_leases, tables.dead_letters)
 
 
 def is_named(_: Grammar) -> sa.Select[Any]:
@@ -425,25 +414,15 @@ def is_named(_: Grammar) -> sa.Select[Any]:
     """
     execution = tables.task_executions.c
     newest = sa.select(execution.queue).order_by(execution.id.desc()).limit(_most).subquery("newest")
-    own = (
-        tables.queue_settings,
-        tables.task_outbox,
-        tables.task_leases,
-        tables.dead_letters,
-        tables.task_subscriptions,
-    )
-    recent = sa.exists(sa.select(newest.c.queue).where(newest.c.queue == _queue))
-    return _any_of(
-        *map(_names, own), recent, *map(_names, (tables.task_schedules, tables.queue_samples, tables.task_metrics))
-    )
+    current = (tables.queue_settings, tables.task_outbox, tables.task_leases, tables.dead_letters)
+    others = (tables.task_schedules, tables.queue_samples, tables.task_metrics)
+    return _any_of(*current, tables.task_subscriptions, newest, *others)
 
 
-def _names(table: sa.Table) -> sa.ColumnElement[bool]:
-    return sa.exists(sa.select(table.c.queue).where(table.c.queue == _queue))
-
-
-def _any_of(*conditions: sa.ColumnElement[bool]) -> sa.Select[Any]:
-    return sa.select(sa.literal_column("1").label("found")).where(sa.or_(*conditions))
+def _any_of(*sources: sa.FromClause) -> sa.Select[Any]:
+    """Select one row if any of these tables or queries names :queue."""
+    named = (sa.exists(sa.select(source.c.queue).where(source.c.queue == _queue)) for source in sources)
+    return sa.select(sa.literal_column("1").label("found")).where(sa.or_(*named))
 
 
 def forget_key_rates(_: Grammar) -> sa.Delete:
@@ -456,13 +435,8 @@ def queue_names(_: Grammar) -> sa.Select[Any]:
     dead letters are searched.
     """
     some_dead_letters = sa.select(_dead_letter.queue).limit(_most).subquery("letters")
-    parts: list[sa.FromClause] = [
-        every_queue(),
-        every_queue(with_key=True),
-        tables.task_leases,
-        tables.queue_settings,
-        some_dead_letters,
-    ]
+    of_entries = (every_queue(), every_queue(with_key=True))
+    parts: tuple[sa.FromClause, ...] = (*of_entries, tables.task_leases, tables.queue_settings, some_dead_letters)
     names = sa.union_all(*(sa.select(part.c.queue) for part in parts)).subquery("names")
     return sa.select(names.c.queue).where(names.c.queue.is_not(None)).distinct().order_by(names.c.queue)
 
