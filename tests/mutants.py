@@ -2688,7 +2688,7 @@ MUTANTS = (
     Mutant(
         "verify repairs the worker of a task but not that of its lease",
         "outboxq/store/verify/repairs.py",
-        (('steps={"moved": moved, "lease": lease}', 'steps={"moved": moved}'),),
+        (('moved.returning(*found), "lease": lease}', "moved.returning(*found)}"),),
         ("tests/contract/test_corruptions.py",),
     ),
     Mutant(

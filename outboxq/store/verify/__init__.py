@@ -15,32 +15,28 @@ from uuid import UUID
 from ...database.dialects import Begin, Row
 from ...database.target import Target
 from ..transactions import Transactions
-from .batches import batch_checks, unreadable
+from .batches import BATCH_CHECKS, unreadable
 from .check import Check
-from .events import log_checks, task_event_checks
-from .keys import idempotency_key_checks, partition_key_checks
+from .events import LOG_CHECKS, TASK_EVENT_CHECKS
+from .keys import IDEMPOTENCY_KEY_CHECKS, PARTITION_KEY_CHECKS
 from .repairs import LOCKS, REPAIRS
-from .rows import part_checks, relay_checks, row_checks, step_checks, tick_checks, value_checks
+from .rows import PART_CHECKS, RELAY_CHECKS, ROW_CHECKS, STEP_CHECKS, TICK_CHECKS, VALUE_CHECKS
 
 log = logging.getLogger("outboxq.store")
 _EXAMPLES = 5
 
 CHECKS: Mapping[str, Check] = {
-    name: check
-    for checks in (
-        part_checks,
-        task_event_checks,
-        value_checks,
-        row_checks,
-        partition_key_checks,
-        idempotency_key_checks,
-        log_checks,
-        tick_checks,
-        step_checks,
-        batch_checks,
-        relay_checks,
-    )
-    for name, check in checks().items()
+    **PART_CHECKS,
+    **TASK_EVENT_CHECKS,
+    **VALUE_CHECKS,
+    **ROW_CHECKS,
+    **PARTITION_KEY_CHECKS,
+    **IDEMPOTENCY_KEY_CHECKS,
+    **LOG_CHECKS,
+    **TICK_CHECKS,
+    **STEP_CHECKS,
+    **BATCH_CHECKS,
+    **RELAY_CHECKS,
 }
 """All invariants by name, in the order in which their repairs are made. The order matters, because a stale row may
 occupy the place of another row. Differences from the events are repaired before differences from other tables.

@@ -23,7 +23,6 @@ _batch = task_batches.c
 _zero = sa.literal_column("0", sa.Integer)
 _GOES_ON = _batch.completed_at.is_(None)
 _waits = _batch.on_failed == sql_literal(OnFailed.WAIT)
-_UNENDED = (TaskStatus.READY, TaskStatus.RUNNING)
 _IN_A_BATCH = EXECUTION.pipeline_execution_id != EXECUTION.id
 _MEMBER = sa.and_(EXECUTION.pipeline_execution_id == _batch.id, _IN_A_BATCH)
 _RECORDED = ("kind", "on_failed", "name")
@@ -31,72 +30,16 @@ _Condition: TypeAlias = Callable[[sa.FromClause], sa.ColumnElement[bool]]
 """Returns a condition on a batch, given the numbers of its tasks."""
 
 
-def batch_checks() -> Mapping[str, Check]:
-    return {
-        "batch_lost": Check(
-            meaning="a batch has tasks but no row, although it has not completed, so its `then` task will never be enqueued; enqueue that task yourself",
-            broken=_lost,
-        ),
-        "batch_differs_from_events": Check(
-            meaning="the kind, name or on_failed of a batch differs from the value recorded in its creation event",
-            broken=_differs,
-        ),
-        "batch_counts_differ": Check(
-            meaning="the counts of a batch differ from the statuses of its tasks, so its `then` task is enqueued too early or "
-            "never",
-            broken=lambda g: _among_open(
-                g,
-                {
-                    "batch_counts_differ": counts_differ,
-                    "batch_stage_differs": stage_differs,
-                    "batch_cancel_contradicts": lambda _: sa.and_(
-                        ~_batch.runs_then, _batch.cancel_requested_at.is_(None)
-                    ),
-                    "batch_ahead_of_time": lambda _: _ahead(g),
-                },
-            ),
-            also={
-                "batch_stage_differs": "the stage of a batch or chain does not match the `then` tasks enqueued so far, so the next one would be skipped or the final completion could not be recorded",
-                "batch_cancel_contradicts": "a batch skips its `then` tasks as if it had been cancelled, although it was not: cancel the batch, or "
-                "enqueue the tasks yourself",
-                "batch_ahead_of_time": "the time of a batch's last change is in the future, so its `then` tasks will not be due before that time",
-            },
-        ),
-        "batch_unreadable": Check(
-            meaning="the `then` tasks of a batch are unreadable, or their number differs from the one recorded in its creation event, so its final completion cannot be recorded, or a task would be skipped: restore then_tasks in its row, or set it to NULL and enqueue the tasks yourself",
-            broken=_links,
-            is_broken=_is_unreadable,
-        ),
-        "batch_not_closed": Check(
-            meaning="the `with` block of a batch raised an error, but the transaction was committed, so its `then` tasks will "
-            "never be enqueued; cancel the batch: outboxq batch cancel ID",
-            broken=lambda _: broken_ones(
-                sa.select(_batch.id),
-                {
-                    "batch_not_closed": sa.and_(_GOES_ON, sa.not_(_batch.closed)),
-                    "batch_completed_early": sa.and_(~_GOES_ON, _batch.closed, _pending() > _zero),
-                },
-            ),
-            also={
-                "batch_completed_early": "a batch has a completion time, although its counts say that some of its tasks have not ended, so its `then` tasks will never be enqueued; set completed_at to NULL in its row, and run `outboxq verify --repair`"
-            },
-        ),
-    }
-
-
 def _lost(g: Grammar) -> sa.Select[Any]:
     """Select the batches that have tasks, but neither a row nor an event that records their completion."""
-    is_batch = sa.and_(g.digit(EXECUTION.pipeline_execution_id, 13) == text_literal(8), _begins_with_one(g))
+    begins_with_one = g.digit(EXECUTION.pipeline_execution_id, 1).in_([text_literal(digit) for digit in "89abcdef"])
+    is_batch = sa.and_(g.digit(EXECUTION.pipeline_execution_id, 13) == text_literal(8), begins_with_one)
     named = sa.select(EXECUTION.pipeline_execution_id.label("id")).where(_IN_A_BATCH, is_batch)
     ended = sa.select(EVENT.pipeline_execution_id).where(
         EVENT.task_execution_id.is_(None), OTHERS, is_a(EventType.BATCH_COMPLETED)
     )
     # These are not joins, because a planner that expects one lost batch would run a join again for each task.
     return sa.select(sa.except_(named, sa.select(_batch.id), ended).subquery("lost"))
-
-
-def _begins_with_one(g: Grammar) -> sa.ColumnElement[bool]:
-    return g.digit(EXECUTION.pipeline_execution_id, 1).in_([text_literal(digit) for digit in "89abcdef"])
 
 
 def _differs(g: Grammar) -> sa.Select[Any]:
@@ -159,8 +102,7 @@ def _counted(g: Grammar) -> sa.FromClause:
         status.name.lower(): EXECUTION.status == sql_literal(status)
         for status in (TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED)
     }
-    follows = g.digit(EXECUTION.id, 13) == text_literal(8)
-    kinds = {"present": sa.true(), "unended": UNFINISHED, **of_status, "following": follows}
+    kinds = {"present": sa.true(), "unended": UNFINISHED, **of_status, "following": _follows(g)}
     numbers = [sa.func.count(sa.case((condition, EXECUTION.id))).label(name) for name, condition in kinds.items()]
     return (
         sa.select(_batch.id, *numbers)
@@ -169,6 +111,11 @@ def _counted(g: Grammar) -> sa.FromClause:
         .group_by(_batch.id)
         .subquery("counted")
     )
+
+
+def _follows(g: Grammar) -> sa.ColumnElement[bool]:
+    """Return a condition that tests whether the task is one of the `then` tasks of its batch."""
+    return g.digit(EXECUTION.id, 13) == text_literal(8)
 
 
 def counts_differ(counted: sa.FromClause) -> sa.ColumnElement[bool]:
@@ -212,10 +159,8 @@ def recount(g: Grammar) -> Transition:
     A pruned task counts as cancelled, unless it has already been counted.
     """
     readable = _batch.id.not_in(sa.select(g.rows("unreadable", IDS).c.id))
-    present, done, dead, left = (
-        _tasks(*statuses)
-        for statuses in (TaskStatus, (TaskStatus.COMPLETED,), (TaskStatus.FAILED,), (*_UNENDED, TaskStatus.FAILED))
-    )
+    present, done, dead = _tasks(TaskStatus), _tasks([TaskStatus.COMPLETED]), _tasks([TaskStatus.FAILED])
+    left = _tasks([TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED])
     size = sa.case((_batch.size < present, present), else_=_batch.size)
     counts = {"size": size, "completed": done, "failed": dead, "cancelled": size - left - done, "updated_at": g.now}
     return updated(task_batches, sa.and_(_GOES_ON, _batch.closed, readable, among(g, counts_differ)), counts, _batch.id)
@@ -223,8 +168,7 @@ def recount(g: Grammar) -> Transition:
 
 def set_stage(g: Grammar) -> Transition:
     """Set the stage to the number of enqueued `then` tasks."""
-    following = _tasks(*TaskStatus, also=g.digit(EXECUTION.id, 13) == text_literal(8))
-    values = {"stage": following, "updated_at": g.now}
+    values = {"stage": _tasks(TaskStatus, _follows(g)), "updated_at": g.now}
     return updated(task_batches, sa.and_(_GOES_ON, among(g, stage_differs)), values, _batch.id)
 
 
@@ -237,16 +181,58 @@ def _ahead(g: Grammar) -> sa.ColumnElement[bool]:
     return _batch.updated_at > g.later(latest(g), seconds(GRACE))
 
 
-def _tasks(*statuses: TaskStatus, also: sa.ColumnElement[bool] | None = None) -> Any:
-    """Return the number of the batch's tasks with one of these statuses."""
-    return (
-        sa.select(sa.func.count())
-        .select_from(task_executions)
-        .where(
-            _MEMBER,
-            EXECUTION.status.in_([sql_literal(status) for status in statuses]),
-            *(() if also is None else (also,)),
-        )
-        .correlate(task_batches)
-        .scalar_subquery()
-    )
+def _tasks(statuses: Iterable[TaskStatus], *conditions: sa.ColumnElement[bool]) -> Any:
+    """Return the number of the batch's tasks that have one of these statuses and meet all conditions."""
+    has_status = EXECUTION.status.in_([sql_literal(status) for status in statuses])
+    found = sa.select(sa.func.count()).select_from(task_executions).where(_MEMBER, has_status, *conditions)
+    return found.correlate(task_batches).scalar_subquery()
+
+
+BATCH_CHECKS: Mapping[str, Check] = {
+    "batch_lost": Check(
+        meaning="a batch has tasks but no row, although it has not completed, so its `then` task will never be enqueued; enqueue that task yourself",
+        broken=_lost,
+    ),
+    "batch_differs_from_events": Check(
+        meaning="the kind, name or on_failed of a batch differs from the value recorded in its creation event",
+        broken=_differs,
+    ),
+    "batch_counts_differ": Check(
+        meaning="the counts of a batch differ from the statuses of its tasks, so its `then` task is enqueued too early or "
+        "never",
+        broken=lambda g: _among_open(
+            g,
+            {
+                "batch_counts_differ": counts_differ,
+                "batch_stage_differs": stage_differs,
+                "batch_cancel_contradicts": lambda _: sa.and_(~_batch.runs_then, _batch.cancel_requested_at.is_(None)),
+                "batch_ahead_of_time": lambda _: _ahead(g),
+            },
+        ),
+        also={
+            "batch_stage_differs": "the stage of a batch or chain does not match the `then` tasks enqueued so far, so the next one would be skipped or the final completion could not be recorded",
+            "batch_cancel_contradicts": "a batch skips its `then` tasks as if it had been cancelled, although it was not: cancel the batch, or "
+            "enqueue the tasks yourself",
+            "batch_ahead_of_time": "the time of a batch's last change is in the future, so its `then` tasks will not be due before that time",
+        },
+    ),
+    "batch_unreadable": Check(
+        meaning="the `then` tasks of a batch are unreadable, or their number differs from the one recorded in its creation event, so its final completion cannot be recorded, or a task would be skipped: restore then_tasks in its row, or set it to NULL and enqueue the tasks yourself",
+        broken=_links,
+        is_broken=_is_unreadable,
+    ),
+    "batch_not_closed": Check(
+        meaning="the `with` block of a batch raised an error, but the transaction was committed, so its `then` tasks will "
+        "never be enqueued; cancel the batch: outboxq batch cancel ID",
+        broken=lambda _: broken_ones(
+            sa.select(_batch.id),
+            {
+                "batch_not_closed": sa.and_(_GOES_ON, sa.not_(_batch.closed)),
+                "batch_completed_early": sa.and_(~_GOES_ON, _batch.closed, _pending() > _zero),
+            },
+        ),
+        also={
+            "batch_completed_early": "a batch has a completion time, although its counts say that some of its tasks have not ended, so its `then` tasks will never be enqueued; set completed_at to NULL in its row, and run `outboxq verify --repair`"
+        },
+    ),
+}

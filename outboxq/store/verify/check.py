@@ -8,17 +8,15 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from ...database.grammar import Grammar, Statement, Transition, sql_literal, text_literal
+from ...database.grammar import Grammar, SqlStatus, Statement, Transition, sql_literal, text_literal
 from ...database.history import kinds
 from ...database.tables import execution_events, task_executions
 from ...model import STATUS_AFTER, TERMINAL, EventType, TaskStatus
 
 EXECUTION = task_executions.c
 EVENT = execution_events.c
-READY, RUNNING, FAILED = (
-    EXECUTION.status == sql_literal(status) for status in (TaskStatus.READY, TaskStatus.RUNNING, TaskStatus.FAILED)
-)
-UNFINISHED = EXECUTION.status.in_([sql_literal(TaskStatus.READY), sql_literal(TaskStatus.RUNNING)])
+READY, RUNNING, FAILED = (EXECUTION.status == one for one in (SqlStatus.READY, SqlStatus.RUNNING, SqlStatus.FAILED))
+UNFINISHED = EXECUTION.status.in_([SqlStatus.READY, SqlStatus.RUNNING])
 ENDED = EXECUTION.status.in_([sql_literal(status) for status in sorted(TERMINAL)])
 EVENT_OF_TASK = EVENT.task_execution_id == EXECUTION.id
 CLAIMS, ENDS, OTHERS = kinds(EVENT).values()

@@ -42,30 +42,6 @@ CLAIMED_BY = _CLAIM.correlate(task_executions).scalar_subquery()
 """The worker that claimed EXECUTION's task with its current token."""
 
 
-def task_event_checks() -> Mapping[str, Check]:
-    return {
-        "position_differs_from_events": Check(
-            meaning="a task's position does not match the one it was enqueued with, so tasks with its partition key run out of order",
-            broken=lambda g: sa.select(EXECUTION.id).where(position_differs(recorded_position(g))),
-        ),
-        "status_differs_from_events": Check(
-            meaning="a task's status does not match its last transition",
-            broken=_last_differs,
-            also={
-                "worker_differs_from_claim": "a Running task's worker is not the one that claimed it",
-                "end_differs_from_events": "a task's completion time does not match its last event",
-                "retry_differs_from_events": "a task's retry time does not match its last event",
-                "due_differs_from_events": "the due time of an outbox entry does not match its task's last event",
-            },
-        ),
-        "counters_differ_from_events": Check(
-            meaning="a task's number of attempts or recoveries does not match its events",
-            broken=_recorded_values_differ,
-            also={"error_differs_from_events": "a task's error does not match the last recorded error"},
-        ),
-    }
-
-
 def recorded_position(g: Grammar) -> Any:
     """Select the position of EXECUTION's task according to its events; NULL if no event has it."""
     recorded = g.text_in(EVENT.event_data, "position")
@@ -171,56 +147,34 @@ def _last_recorded(g: Grammar, member: str) -> sa.Select[Any]:
     return sa.select(recorded.c.id, recorded.c.recorded).where(recorded.c.nth == sa.literal_column("1", sa.Integer))
 
 
+TASK_EVENT_CHECKS: Mapping[str, Check] = {
+    "position_differs_from_events": Check(
+        meaning="a task's position does not match the one it was enqueued with, so tasks with its partition key run out of order",
+        broken=lambda g: sa.select(EXECUTION.id).where(position_differs(recorded_position(g))),
+    ),
+    "status_differs_from_events": Check(
+        meaning="a task's status does not match its last transition",
+        broken=_last_differs,
+        also={
+            "worker_differs_from_claim": "a Running task's worker is not the one that claimed it",
+            "end_differs_from_events": "a task's completion time does not match its last event",
+            "retry_differs_from_events": "a task's retry time does not match its last event",
+            "due_differs_from_events": "the due time of an outbox entry does not match its task's last event",
+        },
+    ),
+    "counters_differ_from_events": Check(
+        meaning="a task's number of attempts or recoveries does not match its events",
+        broken=_recorded_values_differ,
+        also={"error_differs_from_events": "a task's error does not match the last recorded error"},
+    ),
+}
+
+
 _CLAIMED = is_a(EventType.CLAIMED)
 _OF_CLAIM = EVENT.lease_token.is_not(None)
 _REQUEST = sa.and_(EVENT_OF_TASK, EVENT.lease_token.is_(None), is_a(EventType.CANCEL_REQUESTED))
 UNHEARD = sa.and_(RUNNING, EXECUTION.cancel_requested_at.is_(None))
 """A condition that tests whether the task is running without a cancel request in its row."""
-
-
-def log_checks() -> Mapping[str, Check]:
-    return {
-        "cancel_not_recorded": Check(
-            meaning="a task has a cancel request that no event records", broken=_request_not_recorded
-        ),
-        "cancel_forgotten": Check(
-            meaning="an event records a cancel request for a running task, but the task's row has none, so its worker does not see it",
-            broken=lambda _: sa.select(EXECUTION.id).where(UNHEARD, asked_since_claim().is_not(None)),
-        ),
-        "birth_not_recorded_once": Check(
-            meaning="a task has no task_created event, or more than one",
-            broken=lambda _: sa.select(EXECUTION.id).where(
-                _number(EVENT.lease_token.is_(None), is_a(EventType.CREATED)) != 1
-            ),
-        ),
-        "token_differs_from_claims": Check(
-            meaning="a task's lease token does not equal the number of its recorded claims",
-            broken=lambda _: sa.select(EXECUTION.id).where(EXECUTION.lease_token != _number(_CLAIMED)),
-        ),
-        "claimed_twice": Check(
-            meaning="a task was claimed twice with the same lease token", broken=lambda _: _more_than_one(_CLAIMED)
-        ),
-        "ended_twice": Check(
-            meaning="a claim ended twice", broken=lambda _: _more_than_one(sa.and_(~_CLAIMED, _OF_CLAIM))
-        ),
-        "end_without_claim": Check(
-            meaning="a claim that never began has ended, or an event has a lease token although it does not end a claim",
-            broken=_end_without_claim,
-        ),
-        "claim_left_open": Check(
-            meaning="a claim has not ended, although the task is not Running under that claim", broken=_claim_left_open
-        ),
-        "life_after_end": Check(
-            meaning="a task has an event after it ended, although it was not redriven", broken=_life_after_end
-        ),
-        "claimed_early": Check(meaning="a task was claimed before it was due", broken=_claimed_early),
-        "recovered_early": Check(meaning="a lease was recovered before it expired", broken=_recovered_early),
-        "events_without_task": Check(
-            meaning="a task has events but no row, so the task is lost (a prune would have deleted both)",
-            broken=_lost_or_moved,
-            also={"pipeline_differs_from_events": "an event and its task name different pipeline executions"},
-        ),
-    }
 
 
 def asked_since_claim() -> Any:
@@ -317,3 +271,45 @@ def _lost_or_moved(_: Grammar) -> sa.Select[Any]:
         .distinct()
     )
     return broken_ones(rows, {"events_without_task": lost, "pipeline_differs_from_events": ~lost})
+
+
+LOG_CHECKS: Mapping[str, Check] = {
+    "cancel_not_recorded": Check(
+        meaning="a task has a cancel request that no event records", broken=_request_not_recorded
+    ),
+    "cancel_forgotten": Check(
+        meaning="an event records a cancel request for a running task, but the task's row has none, so its worker does not see it",
+        broken=lambda _: sa.select(EXECUTION.id).where(UNHEARD, asked_since_claim().is_not(None)),
+    ),
+    "birth_not_recorded_once": Check(
+        meaning="a task has no task_created event, or more than one",
+        broken=lambda _: sa.select(EXECUTION.id).where(
+            _number(EVENT.lease_token.is_(None), is_a(EventType.CREATED)) != 1
+        ),
+    ),
+    "token_differs_from_claims": Check(
+        meaning="a task's lease token does not equal the number of its recorded claims",
+        broken=lambda _: sa.select(EXECUTION.id).where(EXECUTION.lease_token != _number(_CLAIMED)),
+    ),
+    "claimed_twice": Check(
+        meaning="a task was claimed twice with the same lease token", broken=lambda _: _more_than_one(_CLAIMED)
+    ),
+    "ended_twice": Check(meaning="a claim ended twice", broken=lambda _: _more_than_one(sa.and_(~_CLAIMED, _OF_CLAIM))),
+    "end_without_claim": Check(
+        meaning="a claim that never began has ended, or an event has a lease token although it does not end a claim",
+        broken=_end_without_claim,
+    ),
+    "claim_left_open": Check(
+        meaning="a claim has not ended, although the task is not Running under that claim", broken=_claim_left_open
+    ),
+    "life_after_end": Check(
+        meaning="a task has an event after it ended, although it was not redriven", broken=_life_after_end
+    ),
+    "claimed_early": Check(meaning="a task was claimed before it was due", broken=_claimed_early),
+    "recovered_early": Check(meaning="a lease was recovered before it expired", broken=_recovered_early),
+    "events_without_task": Check(
+        meaning="a task has events but no row, so the task is lost (a prune would have deleted both)",
+        broken=_lost_or_moved,
+        also={"pipeline_differs_from_events": "an event and its task name different pipeline executions"},
+    ),
+}

@@ -54,41 +54,6 @@ TASK_OF_CLAIM = sa.select(EXECUTION.id).where(
 )
 
 
-def partition_key_checks() -> Mapping[str, Check]:
-    return {
-        "position_taken_twice": Check(
-            meaning="two tasks with the same partition key have the same position, so their order is random",
-            broken=lambda _: _all_but_first("placed", _HAS_KEY, of=(*_KEY, EXECUTION.position), by=(EXECUTION.id,)),
-        ),
-        "claimed_key_without_task": Check(
-            meaning="a partition key is taken by a task that is neither running nor a dead letter that holds its key, so no other task with the key is claimed",
-            broken=lambda _: sa.select(task_of(partition_claims)).where(~TASK_OF_CLAIM.exists()),
-        ),
-        "running_without_key": Check(
-            meaning="a Running task has not taken its partition key, so another task with the key may run too",
-            broken=lambda _: sa.select(EXECUTION.id).where(
-                RUNNING_WITH_KEY, IS_ORDERED, ~CLAIM_OF_TASK.where(_claim.held == sa.false()).exists()
-            ),
-        ),
-        "failed_without_key": Check(
-            meaning="a Failed task with on_dead_letter=hold does not hold its partition key",
-            broken=lambda _: sa.select(EXECUTION.id).where(
-                HOLDING, IS_ORDERED, ~CLAIM_OF_TASK.where(_claim.held == sa.true()).exists()
-            ),
-        ),
-        "key_running_twice": Check(
-            meaning="a task is running at the same time as a later task with the same partition key",
-            broken=lambda _: _all_but_first(
-                "running", sa.and_(RUNNING_WITH_KEY, IS_ORDERED), of=_KEY, by=(EXECUTION.position.desc(), EXECUTION.id)
-            ),
-        ),
-        "key_claimed_twice": Check(
-            meaning="a task was claimed while another task with the same partition key was still claimed",
-            broken=_claimed_twice,
-        ),
-    }
-
-
 def _all_but_first(name: str, tasks: sa.ColumnElement[bool], *, of: _Columns, by: _Columns) -> sa.Select[Any]:
     """Select these tasks except the first of each group. The tasks in a group have the same values in the columns `of`,
     and are ordered by `by`.
@@ -121,33 +86,41 @@ def _claimed_twice(_: Grammar) -> sa.Select[Any]:
     return sa.select(steps.c.id).where(steps.c.event_type == claimed, steps.c.following == claimed)
 
 
+PARTITION_KEY_CHECKS: Mapping[str, Check] = {
+    "position_taken_twice": Check(
+        meaning="two tasks with the same partition key have the same position, so their order is random",
+        broken=lambda _: _all_but_first("placed", _HAS_KEY, of=(*_KEY, EXECUTION.position), by=(EXECUTION.id,)),
+    ),
+    "claimed_key_without_task": Check(
+        meaning="a partition key is taken by a task that is neither running nor a dead letter that holds its key, so no other task with the key is claimed",
+        broken=lambda _: sa.select(task_of(partition_claims)).where(~TASK_OF_CLAIM.exists()),
+    ),
+    "running_without_key": Check(
+        meaning="a Running task has not taken its partition key, so another task with the key may run too",
+        broken=lambda _: sa.select(EXECUTION.id).where(
+            RUNNING_WITH_KEY, IS_ORDERED, ~CLAIM_OF_TASK.where(_claim.held == sa.false()).exists()
+        ),
+    ),
+    "failed_without_key": Check(
+        meaning="a Failed task with on_dead_letter=hold does not hold its partition key",
+        broken=lambda _: sa.select(EXECUTION.id).where(
+            HOLDING, IS_ORDERED, ~CLAIM_OF_TASK.where(_claim.held == sa.true()).exists()
+        ),
+    ),
+    "key_running_twice": Check(
+        meaning="a task is running at the same time as a later task with the same partition key",
+        broken=lambda _: _all_but_first(
+            "running", sa.and_(RUNNING_WITH_KEY, IS_ORDERED), of=_KEY, by=(EXECUTION.position.desc(), EXECUTION.id)
+        ),
+    ),
+    "key_claimed_twice": Check(
+        meaning="a task was claimed while another task with the same partition key was still claimed",
+        broken=_claimed_twice,
+    ),
+}
+
+
 _key = idempotency_keys.c
-
-
-def idempotency_key_checks() -> Mapping[str, Check]:
-    return {
-        "key_without_task": Check(
-            meaning="an idempotency key is held by a task that does not exist",
-            broken=lambda _: sa.select(task_of(idempotency_keys)).where(
-                ~sa.select(EXECUTION.id).where(EXECUTION.id == _key.task_execution_id).exists()
-            ),
-        ),
-        "key_differs_from_birth": Check(
-            meaning="a task holds an idempotency key that it was not enqueued with, so the same request may run twice",
-            broken=lambda g: broken_ones(
-                sa.select(task_of(idempotency_keys)),
-                {"key_differs_from_birth": holds_another(g), "key_expiry_differs_from_birth": expires_otherwise(g)},
-            ),
-            also={
-                "key_expiry_differs_from_birth": "an idempotency key's expiry differs from the one that its task was enqueued with, so the key is free too early or "
-                "too late"
-            },
-        ),
-        "key_lost": Check(
-            meaning="an unfinished task does not hold its idempotency key, so the same request may run twice",
-            broken=lambda g: lost(g, Birth(g, "birth")),
-        ),
-    }
 
 
 class Birth:
@@ -230,3 +203,28 @@ def lost(g: Grammar, birth: Birth) -> sa.Select[Any]:
             ~held.exists(),
         )
     )
+
+
+IDEMPOTENCY_KEY_CHECKS: Mapping[str, Check] = {
+    "key_without_task": Check(
+        meaning="an idempotency key is held by a task that does not exist",
+        broken=lambda _: sa.select(task_of(idempotency_keys)).where(
+            ~sa.select(EXECUTION.id).where(EXECUTION.id == _key.task_execution_id).exists()
+        ),
+    ),
+    "key_differs_from_birth": Check(
+        meaning="a task holds an idempotency key that it was not enqueued with, so the same request may run twice",
+        broken=lambda g: broken_ones(
+            sa.select(task_of(idempotency_keys)),
+            {"key_differs_from_birth": holds_another(g), "key_expiry_differs_from_birth": expires_otherwise(g)},
+        ),
+        also={
+            "key_expiry_differs_from_birth": "an idempotency key's expiry differs from the one that its task was enqueued with, so the key is free too early or "
+            "too late"
+        },
+    ),
+    "key_lost": Check(
+        meaning="an unfinished task does not hold its idempotency key, so the same request may run twice",
+        broken=lambda g: lost(g, Birth(g, "birth")),
+    ),
+}

@@ -20,63 +20,16 @@ from . import batches, events, keys, rows
 from .check import ENDED, EXECUTION, FAILED, READY, RUNNING, only, task_of, updated
 
 _entry, _lease, _dead_letter = tables.task_outbox.c, tables.task_leases.c, tables.dead_letters.c
-_ENTRY_COLUMNS = ("id", *task_rows.KEPT)
-
-
-def _repairs() -> Mapping[str, Callable[[Grammar], Transition]]:
-    return {
-        "positions_set_back": lambda g: g.set_forward(),
-        "position_differs_from_events": _position,
-        "due_differs_from_events": _due,
-        "worker_differs_from_claim": _worker,
-        "end_differs_from_events": lambda _: _as_recorded("completed_at", events.LAST_END, ENDED, events.LEADS_HERE),
-        "retry_differs_from_events": lambda g: _as_recorded("retry_at", events.last_retry(g), events.LEADS_HERE),
-        "error_differs_from_events": lambda g: _as_recorded("last_error", events.last_error(g)),
-        "cancel_forgotten": _cancel,
-        "lease_ends_too_late": _lease_end,
-        "rate_full_too_late": _rate,
-        "hold_without_key": lambda _: _written(rows.HOLDS_NOTHING, on_dead_letter=sql_literal(OnDeadLetter.RELEASE)),
-        "letter_differs_from_task": _renewed_dead_letter,
-        "key_differs_from_birth": _other_key,
-        "key_expiry_differs_from_birth": _key_expiry,
-        "key_lost": _lost_key,
-        "ready_without_entry": _missing_entry,
-        "entry_without_ready": lambda _: _deleted(tables.task_outbox, ~rows.READY_OF_ENTRY.exists()),
-        "running_without_lease": _missing_lease,
-        "lease_without_running": lambda _: _deleted(tables.task_leases, ~rows.RUNNING_OF_LEASE.exists()),
-        "entry_differs_from_task": _entry_again,
-        "lease_differs_from_task": _lease_queue,
-        "failed_without_letter": _missing_dead_letter,
-        "letter_without_failed": lambda _: _deleted(tables.dead_letters, ~rows.FAILED_OF_DEAD_LETTER.exists()),
-        "claimed_key_without_task": lambda _: _deleted(
-            tables.partition_claims, ~keys.TASK_OF_CLAIM.exists(), tables.partition_claims.c.queue
-        ),
-        "running_without_key": lambda g: _missing_claim(g, sa.and_(keys.RUNNING_WITH_KEY, keys.IS_ORDERED), sa.false()),
-        "failed_without_key": lambda g: _missing_claim(g, sa.and_(keys.HOLDING, keys.IS_ORDERED), sa.true()),
-        "tick_without_task": lambda _: _deleted(tables.schedule_ticks, ~rows.TASK_OF_TICK.exists()),
-        "step_without_task": lambda _: _deleted(tables.task_steps, ~rows.TASK_OF_STEP.exists()),
-        "batch_differs_from_events": batches.as_made,
-        "batch_counts_differ": batches.recount,
-        "batch_stage_differs": batches.set_stage,
-        "batch_ahead_of_time": batches.set_back,
-        "shard_lease_ends_too_late": _shard_lease_end,
-        "relay_waits_too_long": lambda g: updated(
-            tables.relays, rows.relay_waits_too_long(g), {"next_try_at": g.now}, tables.relays.c.name.label("id")
-        ),
-    }
+_OF_ENTRY = [EXECUTION[name] for name in ("id", *task_rows.KEPT)]
 
 
 def _position(g: Grammar) -> Transition:
     """Restore the task's position, and give the task a new outbox entry."""
     recorded = events.recorded_position(g)
-
-    def moved(_: Relations) -> Statement:
-        moved = sa.update(tables.task_executions).where(events.position_differs(recorded)).values(position=recorded)
-        return moved.returning(*(EXECUTION[name] for name in _ENTRY_COLUMNS))
-
+    moved = sa.update(tables.task_executions).where(events.position_differs(recorded)).values(position=recorded)
     return Transition(
         steps={
-            "moved": moved,
+            "moved": lambda _: moved.returning(*_OF_ENTRY),
             "gone": lambda r: _entries_gone(g, r["moved"], _entry.available_at),
             "again": lambda r: _entries_again(g, r["moved"], r["gone"], r["gone"].c.available_at),
         },
@@ -87,18 +40,14 @@ def _position(g: Grammar) -> Transition:
 def _due(g: Grammar) -> Transition:
     """Replace the task's entry with one that has the due time from the task's last event."""
     due = events.last_due(g)
-
-    def task(_: Relations) -> Statement:
-        return (
-            sa.select(*(EXECUTION[name] for name in _ENTRY_COLUMNS), due.label("due"))
-            .join_from(tables.task_executions, tables.task_outbox, _entry.task_execution_id == EXECUTION.id)
-            .where(READY, events.LEADS_HERE, _entry.available_at != due)
-            .with_for_update(of=tables.task_executions)
-        )
-
+    task = (
+        _locked(*_OF_ENTRY, due.label("due"))
+        .join_from(tables.task_executions, tables.task_outbox, _entry.task_execution_id == EXECUTION.id)
+        .where(READY, events.LEADS_HERE, _entry.available_at != due)
+    )
     return Transition(
         steps={
-            "task": task,
+            "task": lambda _: task,
             "gone": lambda r: _entries_gone(g, r["task"]),
             "again": lambda r: _entries_again(g, r["task"], r["gone"], r["task"].c.due),
         },
@@ -108,18 +57,11 @@ def _due(g: Grammar) -> Transition:
 
 def _entry_again(g: Grammar) -> Transition:
     """Replace the entry with one that has the task's values and the same due time."""
-
-    def gone(_: Relations) -> Statement:
-        gone = sa.delete(tables.task_outbox).where(rows.ENTRY_DIFFERS)
-        return gone.returning(task_of(tables.task_outbox), _entry.available_at)
-
-    def task(r: Relations) -> Statement:
-        return sa.select(*(EXECUTION[name] for name in _ENTRY_COLUMNS)).where(g.among(EXECUTION.id, r["gone"].c.id))
-
+    gone = sa.delete(tables.task_outbox).where(rows.ENTRY_DIFFERS)
     return Transition(
         steps={
-            "gone": gone,
-            "task": task,
+            "gone": lambda _: gone.returning(task_of(tables.task_outbox), _entry.available_at),
+            "task": lambda r: sa.select(*_OF_ENTRY).where(g.among(EXECUTION.id, r["gone"].c.id)),
             "again": lambda r: _entries_again(g, r["task"], r["gone"], r["gone"].c.available_at),
         },
         returns="gone",
@@ -131,18 +73,16 @@ def _worker(_: Grammar) -> Transition:
     changed.
     """
     claimed_by = events.CLAIMED_BY
-
-    def moved(_: Relations) -> Statement:
-        differs = (claimed_by.is_not(None), EXECUTION.worker_id.is_distinct_from(claimed_by))
-        moved = sa.update(tables.task_executions).where(RUNNING, *differs).values(worker_id=claimed_by)
-        return moved.returning(EXECUTION.id, EXECUTION.worker_id, EXECUTION.lease_token)
+    differs = (claimed_by.is_not(None), EXECUTION.worker_id.is_distinct_from(claimed_by))
+    moved = sa.update(tables.task_executions).where(RUNNING, *differs).values(worker_id=claimed_by)
 
     def lease(r: Relations) -> Statement:
         moved = r["moved"].c
         mine = (_lease.task_execution_id == moved.id, _lease.lease_token == moved.lease_token)
         return sa.update(tables.task_leases).where(*mine).values(worker_id=moved.worker_id)
 
-    return Transition(steps={"moved": moved, "lease": lease}, returns="moved")
+    found = (EXECUTION.id, EXECUTION.worker_id, EXECUTION.lease_token)
+    return Transition(steps={"moved": lambda _: moved.returning(*found), "lease": lease}, returns="moved")
 
 
 def _cancel(_: Grammar) -> Transition:
@@ -188,11 +128,6 @@ def _renewed_dead_letter(g: Grammar) -> Transition:
     return updated(tables.dead_letters, differs, values, task_of(tables.dead_letters))
 
 
-def _other_key(g: Grammar) -> Transition:
-    """Delete a key that the task was not enqueued with. The next repair restores a lost key."""
-    return _deleted(tables.idempotency_keys, keys.holds_another(g))
-
-
 def _key_expiry(g: Grammar) -> Transition:
     """Set the expiry that the task requested."""
     values = {"expires_at": keys.requested_expiry(g)}
@@ -217,12 +152,9 @@ def _lost_key(g: Grammar) -> Transition:
 def _missing_entry(g: Grammar) -> Transition:
     """Insert the missing entry with the due time from the task's last event."""
     due = sa.func.coalesce(events.last_due(g), g.now, type_=Instant)
-    found = _locked(*(EXECUTION[name] for name in _ENTRY_COLUMNS), due, g.now).where(
-        READY, ~rows.ENTRY_OF_TASK.exists()
-    )
-    return _inserted(
-        g, "entry", tables.task_outbox, ["task_execution_id", *task_rows.KEPT, "available_at", "created_at"], found
-    )
+    found = _locked(*_OF_ENTRY, due, g.now).where(READY, ~rows.ENTRY_OF_TASK.exists())
+    columns = ["task_execution_id", *task_rows.KEPT, "available_at", "created_at"]
+    return _inserted(g, "entry", tables.task_outbox, columns, found)
 
 
 def _missing_lease(g: Grammar) -> Transition:
@@ -295,7 +227,47 @@ def _entries_again(g: Grammar, tasks: sa.FromClause, gone: sa.FromClause, due: s
     return task_rows.entry(g, tasks.c, tasks.join(gone, tasks.c.id == gone.c.id), ready=sa.true(), due=due)
 
 
-REPAIRS = _repairs()
+REPAIRS: Mapping[str, Callable[[Grammar], Transition]] = {
+    "positions_set_back": lambda g: g.set_forward(),
+    "position_differs_from_events": _position,
+    "due_differs_from_events": _due,
+    "worker_differs_from_claim": _worker,
+    "end_differs_from_events": lambda _: _as_recorded("completed_at", events.LAST_END, ENDED, events.LEADS_HERE),
+    "retry_differs_from_events": lambda g: _as_recorded("retry_at", events.last_retry(g), events.LEADS_HERE),
+    "error_differs_from_events": lambda g: _as_recorded("last_error", events.last_error(g)),
+    "cancel_forgotten": _cancel,
+    "lease_ends_too_late": _lease_end,
+    "rate_full_too_late": _rate,
+    "hold_without_key": lambda _: _written(rows.HOLDS_NOTHING, on_dead_letter=sql_literal(OnDeadLetter.RELEASE)),
+    "letter_differs_from_task": _renewed_dead_letter,
+    # This deletes a key that the task was not enqueued with. The repair of `key_lost` restores a lost key.
+    "key_differs_from_birth": lambda g: _deleted(tables.idempotency_keys, keys.holds_another(g)),
+    "key_expiry_differs_from_birth": _key_expiry,
+    "key_lost": _lost_key,
+    "ready_without_entry": _missing_entry,
+    "entry_without_ready": lambda _: _deleted(tables.task_outbox, ~rows.READY_OF_ENTRY.exists()),
+    "running_without_lease": _missing_lease,
+    "lease_without_running": lambda _: _deleted(tables.task_leases, ~rows.RUNNING_OF_LEASE.exists()),
+    "entry_differs_from_task": _entry_again,
+    "lease_differs_from_task": _lease_queue,
+    "failed_without_letter": _missing_dead_letter,
+    "letter_without_failed": lambda _: _deleted(tables.dead_letters, ~rows.FAILED_OF_DEAD_LETTER.exists()),
+    "claimed_key_without_task": lambda _: _deleted(
+        tables.partition_claims, ~keys.TASK_OF_CLAIM.exists(), tables.partition_claims.c.queue
+    ),
+    "running_without_key": lambda g: _missing_claim(g, sa.and_(keys.RUNNING_WITH_KEY, keys.IS_ORDERED), sa.false()),
+    "failed_without_key": lambda g: _missing_claim(g, sa.and_(keys.HOLDING, keys.IS_ORDERED), sa.true()),
+    "tick_without_task": lambda _: _deleted(tables.schedule_ticks, ~rows.TASK_OF_TICK.exists()),
+    "step_without_task": lambda _: _deleted(tables.task_steps, ~rows.TASK_OF_STEP.exists()),
+    "batch_differs_from_events": batches.as_made,
+    "batch_counts_differ": batches.recount,
+    "batch_stage_differs": batches.set_stage,
+    "batch_ahead_of_time": batches.set_back,
+    "shard_lease_ends_too_late": _shard_lease_end,
+    "relay_waits_too_long": lambda g: updated(
+        tables.relays, rows.relay_waits_too_long(g), {"next_try_at": g.now}, tables.relays.c.name.label("id")
+    ),
+}
 """Maps the name of each check to its repair. A repair returns the repaired ids, and the queue if work became
 claimable.
 """

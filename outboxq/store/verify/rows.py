@@ -39,67 +39,22 @@ from .check import (
     task_of,
 )
 
-
-def part_checks() -> Mapping[str, Check]:
-    return {
-        "positions_set_back": Check(
-            meaning="the next positions are lower than those in use, so new tasks with a partition key overtake older ones",
-            broken=lambda g: g.set_back(),
-        ),
-        "part_missing": Check(
-            meaning="an index or trigger created by `outboxq upgrade` is missing, invalid or disabled; re-create it "
-            "with the statement that `outboxq upgrade --sql` prints",
-            broken=lambda g: g.missing_parts(),
-        ),
-        "function_of_other_schema": Check(
-            meaning="the tables' schema was renamed, but a function created by `outboxq upgrade` still refers to the old name, so finishing "
-            "tasks in batches, emitting events for relays to brokers or enqueueing in SQL fails; docs/upgrading.md, 'A renamed schema', has the statement that corrects the function",
-            broken=lambda g: g.misplaced_functions(),
-        ),
-    }
-
-
-def row_checks() -> Mapping[str, Check]:
-    return {
-        "ready_without_entry": Check(
-            meaning="a Ready task has no outbox entry, so no worker will ever claim it",
-            broken=lambda _: sa.select(EXECUTION.id).where(READY, ~ENTRY_OF_TASK.exists()),
-        ),
-        "entry_without_ready": Check(
-            meaning="an outbox entry has no task, or its task is not Ready",
-            broken=lambda _: sa.select(task_of(tables.task_outbox)).where(~READY_OF_ENTRY.exists()),
-        ),
-        "running_without_lease": Check(
-            meaning="a Running task has no lease that matches its token and worker, so it will never be recovered",
-            broken=lambda _: sa.select(EXECUTION.id).where(RUNNING, ~LEASE_OF_TASK.exists()),
-        ),
-        "lease_without_running": Check(
-            meaning="a lease has no task, or its task is not Running under that lease",
-            broken=lambda _: sa.select(task_of(tables.task_leases)).where(~_RUNNING_UNDER_LEASE.exists()),
-        ),
-        "entry_differs_from_task": Check(
-            meaning="an outbox entry differs from its task in queue, priority, key, position, topic or expiry",
-            broken=lambda _: sa.select(task_of(tables.task_outbox)).where(ENTRY_DIFFERS),
-        ),
-        "lease_differs_from_task": Check(
-            meaning="a lease and its task belong to different queues",
-            broken=lambda _: sa.select(task_of(tables.task_leases)).where(LEASE_DIFFERS),
-        ),
-        "failed_without_letter": Check(
-            meaning="a Failed task is not among the dead letters",
-            broken=lambda _: sa.select(EXECUTION.id).where(FAILED, ~DEAD_LETTER_OF_TASK.exists()),
-        ),
-        "letter_without_failed": Check(
-            meaning="a dead letter has no task, or its task is not Failed",
-            broken=lambda _: sa.select(task_of(tables.dead_letters)).where(~FAILED_OF_DEAD_LETTER.exists()),
-        ),
-        "letter_differs_from_task": Check(
-            meaning="a dead letter differs from its task in queue, name, topic, key, failure time or exception",
-            broken=lambda g: sa.select(EXECUTION.id).join_from(
-                tables.task_executions, tables.dead_letters, dead_letter_differs(g)
-            ),
-        ),
-    }
+PART_CHECKS: Mapping[str, Check] = {
+    "positions_set_back": Check(
+        meaning="the next positions are lower than those in use, so new tasks with a partition key overtake older ones",
+        broken=lambda g: g.set_back(),
+    ),
+    "part_missing": Check(
+        meaning="an index or trigger created by `outboxq upgrade` is missing, invalid or disabled; re-create it "
+        "with the statement that `outboxq upgrade --sql` prints",
+        broken=lambda g: g.missing_parts(),
+    ),
+    "function_of_other_schema": Check(
+        meaning="the tables' schema was renamed, but a function created by `outboxq upgrade` still refers to the old name, so finishing "
+        "tasks in batches, emitting events for relays to brokers or enqueueing in SQL fails; docs/upgrading.md, 'A renamed schema', has the statement that corrects the function",
+        broken=lambda g: g.misplaced_functions(),
+    ),
+}
 
 
 _lease = tables.task_leases.c
@@ -145,6 +100,48 @@ def _last_exception(g: Grammar) -> Any:
     return last(recorded, EVENT.event_type.in_(leading_to(TaskStatus.FAILED)), among=(ENDS, OTHERS))
 
 
+ROW_CHECKS: Mapping[str, Check] = {
+    "ready_without_entry": Check(
+        meaning="a Ready task has no outbox entry, so no worker will ever claim it",
+        broken=lambda _: sa.select(EXECUTION.id).where(READY, ~ENTRY_OF_TASK.exists()),
+    ),
+    "entry_without_ready": Check(
+        meaning="an outbox entry has no task, or its task is not Ready",
+        broken=lambda _: sa.select(task_of(tables.task_outbox)).where(~READY_OF_ENTRY.exists()),
+    ),
+    "running_without_lease": Check(
+        meaning="a Running task has no lease that matches its token and worker, so it will never be recovered",
+        broken=lambda _: sa.select(EXECUTION.id).where(RUNNING, ~LEASE_OF_TASK.exists()),
+    ),
+    "lease_without_running": Check(
+        meaning="a lease has no task, or its task is not Running under that lease",
+        broken=lambda _: sa.select(task_of(tables.task_leases)).where(~_RUNNING_UNDER_LEASE.exists()),
+    ),
+    "entry_differs_from_task": Check(
+        meaning="an outbox entry differs from its task in queue, priority, key, position, topic or expiry",
+        broken=lambda _: sa.select(task_of(tables.task_outbox)).where(ENTRY_DIFFERS),
+    ),
+    "lease_differs_from_task": Check(
+        meaning="a lease and its task belong to different queues",
+        broken=lambda _: sa.select(task_of(tables.task_leases)).where(LEASE_DIFFERS),
+    ),
+    "failed_without_letter": Check(
+        meaning="a Failed task is not among the dead letters",
+        broken=lambda _: sa.select(EXECUTION.id).where(FAILED, ~DEAD_LETTER_OF_TASK.exists()),
+    ),
+    "letter_without_failed": Check(
+        meaning="a dead letter has no task, or its task is not Failed",
+        broken=lambda _: sa.select(task_of(tables.dead_letters)).where(~FAILED_OF_DEAD_LETTER.exists()),
+    ),
+    "letter_differs_from_task": Check(
+        meaning="a dead letter differs from its task in queue, name, topic, key, failure time or exception",
+        broken=lambda g: sa.select(EXECUTION.id).join_from(
+            tables.task_executions, tables.dead_letters, dead_letter_differs(g)
+        ),
+    ),
+}
+
+
 _setting = tables.queue_settings.c
 GRACE = timedelta(days=1)
 """The largest expected clock error, caused for example by a wrong time zone after a failover or by an administrator's
@@ -153,46 +150,6 @@ change.
 
 HOLDS_NOTHING = sa.and_(EXECUTION.on_dead_letter == sql_literal(OnDeadLetter.HOLD), EXECUTION.partition_key.is_(None))
 """A condition that tests whether the task has `on_dead_letter=hold` but no key."""
-
-
-def value_checks() -> Mapping[str, Check]:
-    return {
-        "lease_ends_too_late": Check(
-            meaning="a lease expires later than its length allows, so its task is not recovered if the worker dies",
-            broken=lambda g: sa.select(task_of(tables.task_leases)).where(lease_too_late(g)),
-        ),
-        "rate_full_too_late": Check(
-            meaning="a queue's rate limit is used up for longer than its period, so none of the queue's tasks can start",
-            broken=lambda g: sa.select(_setting.queue.label("id")).where(rate_too_late(g)),
-        ),
-        "rate_incomplete": Check(
-            meaning="a queue has only one of the two values of its rate limit, so the limit does not apply; set it again",
-            broken=lambda _: _with_half_of(_setting.rate_limit, _setting.rate_seconds),
-        ),
-        "key_rate_incomplete": Check(
-            meaning="a queue has only one of the two values of its rate limit per key, so the limit does not apply; set it again",
-            broken=lambda _: _with_half_of(_setting.key_rate_limit, _setting.key_rate_seconds),
-        ),
-        "entry_out_of_bounds": Check(
-            meaning="an outbox entry has a value that the tables refuse (a due time, a priority, an empty queue or key), so "
-            "the row bypassed their CHECK constraints",
-            broken=_entry_out_of_bounds,
-        ),
-        "args_not_an_object": Check(
-            meaning="a task's arguments are not a JSON object, so no worker can read them",
-            broken=_impossible,
-            also={
-                "headers_not_an_object": "a task's headers are not a JSON object, so its handler runs without them",
-                "result_not_json": "a task's result is not JSON",
-                "lease_too_long": "a task's lease or timeout is longer than the maximum of 100 years",
-                "task_out_of_bounds": "a task has a value that the tables refuse (a time, an id, a counter or an empty name), so the "
-                "row bypassed their CHECK constraints; no worker runs the task",
-                "hold_without_key": "a task has on_dead_letter=hold but no partition key",
-                "status_contradicts_row": "a task's status contradicts its worker or its completion time (only a Running task has a worker, "
-                "and only a task that has ended has a completion time), so the row bypassed the CHECK constraint",
-            },
-        ),
-    }
 
 
 def _with_half_of(number: sa.ColumnElement[Any], time: sa.ColumnElement[Any]) -> sa.Select[Any]:
@@ -287,32 +244,49 @@ def _number(number: int) -> sa.ColumnElement[int]:
     return sa.literal_column(str(number))
 
 
+VALUE_CHECKS: Mapping[str, Check] = {
+    "lease_ends_too_late": Check(
+        meaning="a lease expires later than its length allows, so its task is not recovered if the worker dies",
+        broken=lambda g: sa.select(task_of(tables.task_leases)).where(lease_too_late(g)),
+    ),
+    "rate_full_too_late": Check(
+        meaning="a queue's rate limit is used up for longer than its period, so none of the queue's tasks can start",
+        broken=lambda g: sa.select(_setting.queue.label("id")).where(rate_too_late(g)),
+    ),
+    "rate_incomplete": Check(
+        meaning="a queue has only one of the two values of its rate limit, so the limit does not apply; set it again",
+        broken=lambda _: _with_half_of(_setting.rate_limit, _setting.rate_seconds),
+    ),
+    "key_rate_incomplete": Check(
+        meaning="a queue has only one of the two values of its rate limit per key, so the limit does not apply; set it again",
+        broken=lambda _: _with_half_of(_setting.key_rate_limit, _setting.key_rate_seconds),
+    ),
+    "entry_out_of_bounds": Check(
+        meaning="an outbox entry has a value that the tables refuse (a due time, a priority, an empty queue or key), so "
+        "the row bypassed their CHECK constraints",
+        broken=_entry_out_of_bounds,
+    ),
+    "args_not_an_object": Check(
+        meaning="a task's arguments are not a JSON object, so no worker can read them",
+        broken=_impossible,
+        also={
+            "headers_not_an_object": "a task's headers are not a JSON object, so its handler runs without them",
+            "result_not_json": "a task's result is not JSON",
+            "lease_too_long": "a task's lease or timeout is longer than the maximum of 100 years",
+            "task_out_of_bounds": "a task has a value that the tables refuse (a time, an id, a counter or an empty name), so the "
+            "row bypassed their CHECK constraints; no worker runs the task",
+            "hold_without_key": "a task has on_dead_letter=hold but no partition key",
+            "status_contradicts_row": "a task's status contradicts its worker or its completion time (only a Running task has a worker, "
+            "and only a task that has ended has a completion time), so the row bypassed the CHECK constraint",
+        },
+    ),
+}
+
+
 _PRIORITIES = _number(-100), _number(100)
 
 _step = tables.task_steps.c
 TASK_OF_STEP = sa.select(EXECUTION.id).where(EXECUTION.id == _step.task_execution_id)
-
-
-def step_checks() -> Mapping[str, Check]:
-    return {
-        "step_without_task": Check(
-            meaning="a step belongs to a task that does not exist",
-            broken=_rows_differ,
-            also={
-                "step_not_recorded": "a step has a result that no event records",
-                "step_without_claim": "a step has a lease token that does not belong to any claim of its task",
-                "step_not_json": "the result of a step is not JSON, so no later attempt of its task can read it; rewind the task to that step",
-            },
-        ),
-        "step_lost": Check(
-            meaning="an event records a completed step whose result is missing, so the step's function would be called again",
-            broken=_events_differ,
-            also={
-                "step_completed_twice": "a step was completed again, although its result was stored",
-                "step_outside_claim": "a step was completed outside any claim of its task",
-            },
-        ),
-    }
 
 
 def _rows_differ(g: Grammar) -> sa.Select[Any]:
@@ -396,46 +370,31 @@ def _step_number(g: Grammar) -> sa.ColumnElement[int]:
     return sa.cast(g.text_in(EVENT.event_data, "number"), sa.Integer)
 
 
+STEP_CHECKS: Mapping[str, Check] = {
+    "step_without_task": Check(
+        meaning="a step belongs to a task that does not exist",
+        broken=_rows_differ,
+        also={
+            "step_not_recorded": "a step has a result that no event records",
+            "step_without_claim": "a step has a lease token that does not belong to any claim of its task",
+            "step_not_json": "the result of a step is not JSON, so no later attempt of its task can read it; rewind the task to that step",
+        },
+    ),
+    "step_lost": Check(
+        meaning="an event records a completed step whose result is missing, so the step's function would be called again",
+        broken=_events_differ,
+        also={
+            "step_completed_twice": "a step was completed again, although its result was stored",
+            "step_outside_claim": "a step was completed outside any claim of its task",
+        },
+    ),
+}
+
+
 _tick, _schedule = tables.schedule_ticks.c, tables.task_schedules.c
 TASK_OF_TICK = sa.select(EXECUTION.id).where(EXECUTION.id == _tick.task_execution_id)
 _TICK_OF_TASK = sa.select(_tick.tick).where(_tick.task_execution_id == EXECUTION.id)
 _NAMES_A_TICK = EXECUTION.headers.like(text_literal(f'%"{TICK_HEADER}"%'))
-
-
-def tick_checks() -> Mapping[str, Check]:
-    return {
-        "tick_without_task": Check(
-            meaning="a tick of a schedule belongs to a task that does not exist",
-            broken=lambda _: sa.select(task_of(tables.schedule_ticks)).where(~TASK_OF_TICK.exists()),
-        ),
-        "tick_differs_from_task": Check(
-            meaning="a tick of a schedule belongs to the task for another tick, so one of the two ticks may be missing",
-            broken=_differs,
-        ),
-        "task_without_tick": Check(
-            meaning="a task was enqueued for a tick of a schedule, but the tick is not recorded for that task, so the tick may run twice",
-            broken=_unrecorded,
-        ),
-        "planted_beyond_planted_until": Check(
-            meaning="a schedule has a planted tick after its planted_until",
-            broken=_beyond,
-        ),
-        "planted_by_a_clock_ahead": Check(
-            meaning=(
-                "a schedule is planted further ahead than the current clock allows; within 15 seconds, a worker "
-                "plants it again according to the current clock; if that does not happen, the current clock is slow"
-            ),
-            broken=_planted_ahead,
-        ),
-        "schedule_unreadable": Check(
-            meaning="the rule, time zone or arguments of a schedule cannot be read by this process, so none of its ticks is planted, or its tasks "
-            "fail: store the schedule again, or remove it",
-            broken=lambda _: sa.select(_schedule.name.label("id"), *(_schedule[name] for name in _READ)).where(
-                _schedule.paused_at.is_(None)
-            ),
-            is_broken=_is_unreadable,
-        ),
-    }
 
 
 _READ = ("rule", "tz", "args", "starts_at")
@@ -493,44 +452,44 @@ def _headers(g: Grammar) -> tuple[sa.ColumnElement[Any], sa.ColumnElement[Any]]:
     return g.text_in(headers, SCHEDULE_HEADER), g.instant_in(headers, TICK_HEADER)
 
 
+TICK_CHECKS: Mapping[str, Check] = {
+    "tick_without_task": Check(
+        meaning="a tick of a schedule belongs to a task that does not exist",
+        broken=lambda _: sa.select(task_of(tables.schedule_ticks)).where(~TASK_OF_TICK.exists()),
+    ),
+    "tick_differs_from_task": Check(
+        meaning="a tick of a schedule belongs to the task for another tick, so one of the two ticks may be missing",
+        broken=_differs,
+    ),
+    "task_without_tick": Check(
+        meaning="a task was enqueued for a tick of a schedule, but the tick is not recorded for that task, so the tick may run twice",
+        broken=_unrecorded,
+    ),
+    "planted_beyond_planted_until": Check(
+        meaning="a schedule has a planted tick after its planted_until",
+        broken=_beyond,
+    ),
+    "planted_by_a_clock_ahead": Check(
+        meaning=(
+            "a schedule is planted further ahead than the current clock allows; within 15 seconds, a worker "
+            "plants it again according to the current clock; if that does not happen, the current clock is slow"
+        ),
+        broken=_planted_ahead,
+    ),
+    "schedule_unreadable": Check(
+        meaning="the rule, time zone or arguments of a schedule cannot be read by this process, so none of its ticks is planted, or its tasks "
+        "fail: store the schedule again, or remove it",
+        broken=lambda _: sa.select(_schedule.name.label("id"), *(_schedule[name] for name in _READ)).where(
+            _schedule.paused_at.is_(None)
+        ),
+        is_broken=_is_unreadable,
+    ),
+}
+
+
 _r, _s, _m = relays.c, relay_shards.c, relay_messages.c
 _topic = task_subscriptions.c
 _name_of_topic = sa.func.substr(_topic.task_name, sa.literal_column(str(len(RELAY_PREFIX) + 1)), type_=sa.Text)
-
-
-def relay_checks() -> Mapping[str, Check]:
-    return {
-        "message_without_relay": Check(
-            meaning="an event waits for a relay that does not exist, so no worker publishes it; declare the relay again, or "
-            "delete the row from relay_messages",
-            broken=lambda _: sa.select(_m.relay.label("id")).where(~_relay(_m.relay).exists()).distinct(),
-        ),
-        "topic_without_relay": Check(
-            meaning="a topic belongs to a relay that does not exist, so its events are written but never published; start a "
-            "worker that declares the relay, or remove the subscription",
-            broken=lambda _: (
-                sa.select(_topic.task_name.label("id"))
-                .where(_topic.parameter.is_(None), ~_relay(_name_of_topic).exists())
-                .distinct()
-            ),
-        ),
-        "shard_without_relay": Check(
-            meaning="a shard belongs to a relay that does not exist, or its number is not one of the relay's shard numbers",
-            broken=_shards_wrong,
-            also={
-                "shard_lease_without_worker": "the lease of a shard has a worker but no expiry time, so no other worker can take over the shard",
-                "shard_lease_ends_too_late": "the lease of a shard expires later than its length allows, so no other worker can take over the shard",
-            },
-        ),
-        "shard_missing": Check(
-            meaning="a relay has fewer shards than declared, so some of its events are never published; change its "
-            "number of shards and start a worker",
-            broken=_relays_wrong,
-            also={
-                "relay_waits_too_long": "the time until a relay's next attempt is longer than any pause after a failure, so none of its events is published"
-            },
-        ),
-    }
 
 
 def _relay(name: sa.ColumnElement[Any], *where: sa.ColumnElement[bool]) -> sa.Select[Any]:
@@ -562,3 +521,37 @@ def _relays_wrong(g: Grammar) -> sa.Select[Any]:
 def relay_waits_too_long(g: Grammar) -> sa.ColumnElement[bool]:
     """Return a condition that tests whether a relay's pause is too long. A pause is short compared with GRACE."""
     return _r.next_try_at > g.later(latest(g), seconds(GRACE))
+
+
+RELAY_CHECKS: Mapping[str, Check] = {
+    "message_without_relay": Check(
+        meaning="an event waits for a relay that does not exist, so no worker publishes it; declare the relay again, or "
+        "delete the row from relay_messages",
+        broken=lambda _: sa.select(_m.relay.label("id")).where(~_relay(_m.relay).exists()).distinct(),
+    ),
+    "topic_without_relay": Check(
+        meaning="a topic belongs to a relay that does not exist, so its events are written but never published; start a "
+        "worker that declares the relay, or remove the subscription",
+        broken=lambda _: (
+            sa.select(_topic.task_name.label("id"))
+            .where(_topic.parameter.is_(None), ~_relay(_name_of_topic).exists())
+            .distinct()
+        ),
+    ),
+    "shard_without_relay": Check(
+        meaning="a shard belongs to a relay that does not exist, or its number is not one of the relay's shard numbers",
+        broken=_shards_wrong,
+        also={
+            "shard_lease_without_worker": "the lease of a shard has a worker but no expiry time, so no other worker can take over the shard",
+            "shard_lease_ends_too_late": "the lease of a shard expires later than its length allows, so no other worker can take over the shard",
+        },
+    ),
+    "shard_missing": Check(
+        meaning="a relay has fewer shards than declared, so some of its events are never published; change its "
+        "number of shards and start a worker",
+        broken=_relays_wrong,
+        also={
+            "relay_waits_too_long": "the time until a relay's next attempt is longer than any pause after a failure, so none of its events is published"
+        },
+    ),
+}
