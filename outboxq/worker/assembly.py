@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 from sqlalchemy import event
 
@@ -20,7 +19,6 @@ from ..model.forks import CAN_FORK
 from ..model.records import fields_of
 from ..store import ClaimCursor, Store
 from ..task.receivers import Reader
-from ..task.registry import TaskRegistry
 from ..task.schedules import declare_schedules
 from ..webhooks import WebhookSource
 from .claim_loop import ClaimLoop, ObeyedOrders
@@ -193,7 +191,6 @@ class Parts:
 
         # The services, each in a separate thread.
         names = [*info.task_names, *tasks.built_in]
-        description = {"label": info.label, "task_names": names, **settings.scope}
         process = partial(
             _process, tasks.version or None, self.pool, settings.isolation, self.receivers, self.completer.failures
         )
@@ -201,7 +198,7 @@ class Parts:
             own.claims,
             info.id,
             unknown.recent,
-            description,
+            {"label": info.label, "task_names": names, **settings.scope},
             meter,
             process,
             failures=partial(_failures, self.receivers, self.completer.failures),
@@ -234,7 +231,19 @@ class Parts:
             thread("statistics", StatisticsUpkeep(own.claims, stopping)),
             *(thread(f"receiver-{number}", one, on_stop=one.close) for number, one in enumerate(self.receivers, 1)),
         )
-        self.senders = _senders(store, tasks, settings, info.id, on_thread_failure)
+        relays = list(tasks.relays.values()) if settings.relay else []
+        self.senders = (
+            Senders(
+                store,
+                relays,
+                worker_id=info.id,
+                notifications=settings.notifications,
+                listen_url=settings.listen_url,
+                on_thread_failure=on_thread_failure,
+            )
+            if relays
+            else None
+        )
         """The senders for relays to brokers; None if there are none."""
         self.hooks = WorkerHooks(application.hooks, info)
 
@@ -251,27 +260,6 @@ class Parts:
         busy = {} if self.children is None else {child: claim for claim, child in self.leases.in_children()}
         found = {} if self.children is None else self.children.stacks_of(busy, _STACKS_TIMEOUT)
         return describe(self.leases.running(), {child: (claim, found[child]) for child, claim in busy.items()})
-
-
-def _senders(
-    store: Store,
-    tasks: TaskRegistry,
-    settings: WorkerSettings,
-    worker_id: UUID,
-    on_thread_failure: Callable[[BaseException], None],
-) -> Senders | None:
-    relays = list(tasks.relays.values()) if settings.relay else []
-    if not relays:
-        return None
-    return Senders(
-        store,
-        relays,
-        worker_id=worker_id,
-        notifications=settings.notifications,
-        listen_url=settings.listen_url,
-        commits_of=store.engine,
-        on_thread_failure=on_thread_failure,
-    )
 
 
 class Connections:

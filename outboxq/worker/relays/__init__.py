@@ -12,8 +12,6 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from uuid import UUID, uuid4
 
-from sqlalchemy import Engine
-
 from ...database.engine import close
 from ...database.privileges import Role
 from ...errors import ConfigurationError, RelayNotFound
@@ -47,7 +45,6 @@ class Senders:
         worker_id: UUID | None = None,
         notifications: bool = True,
         listen_url: str | None = None,
-        commits_of: Engine | None = None,
         on_thread_failure: Callable[[BaseException], None],
         burst: bool = False,
     ) -> None:
@@ -61,7 +58,7 @@ class Senders:
             [one.declared.name for one in relays],
             notifications=notifications,
             listen_url=listen_url,
-            commits_of=commits_of,
+            commits_of=store.engine,
         )
         self.senders = [
             Sender(
@@ -155,7 +152,6 @@ class RelayRunner:
             self._relays,
             notifications=notifications,
             listen_url=listen_url,
-            commits_of=store.engine,
             on_thread_failure=self._fail,
             burst=burst,
         )

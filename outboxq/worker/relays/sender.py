@@ -368,31 +368,27 @@ class Sender(threading.Thread):
 
 def _at_once(work: Callable[[Shard], RelayLook | None], shards: Sequence[Shard]) -> list[RelayLook | None]:
     """Do this work for all shards, each in a separate thread. Raises the error of one of the threads, if any."""
-    turns = [_Turn(work, one) for one in shards]
-    for one in turns:
-        one.start()
-    for one in turns:
-        one.join()
-    for one in turns:
-        if one.error is not None:
-            raise one.error
-    return [one.look for one in turns]
+    looks, errors = list[RelayLook | None](), list[BaseException]()
 
-
-class _Turn(threading.Thread):
-    """The work on one shard."""
-
-    def __init__(self, work: Callable[[Shard], RelayLook | None], shard: Shard) -> None:
-        super().__init__(name=f"outboxq-relay-{shard.lease.relay}-{shard.lease.shard}", daemon=True)
-        self._work, self._shard = work, shard
-        self.look: RelayLook | None = None
-        self.error: BaseException | None = None
-
-    def run(self) -> None:
+    def turn(shard: Shard) -> None:
         try:
-            self.look = self._work(self._shard)
+            looks.append(work(shard))
         except BaseException as error:  # noqa: BLE001 - raised again in the sender's thread
-            self.error = error
+            errors.append(error)
+
+    threads = [
+        threading.Thread(
+            target=turn, args=(one,), name=f"outboxq-relay-{one.lease.relay}-{one.lease.shard}", daemon=True
+        )
+        for one in shards
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return looks
 
 
 def _failure(report: Report, failures: int) -> RelayFailure:

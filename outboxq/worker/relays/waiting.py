@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Protocol
-from uuid import uuid4
 
 from sqlalchemy import Engine
 
@@ -29,8 +28,6 @@ class Waiting(Protocol):
 
     def wait(self, relay: str, seconds: float) -> None:
         """Wait until messages for the relay may be available, this many seconds have passed, or `close` is called."""
-
-    def wake(self, relay: str) -> None: ...
 
     def close(self) -> None:
         """Wake all threads. From then on, `wait` returns immediately."""
@@ -72,9 +69,6 @@ class NotifiedWaiting:
     def wait(self, relay: str, seconds: float) -> None:
         self._wakeups[relay].wait(seconds)
 
-    def wake(self, relay: str) -> None:
-        self._wakeups[relay].notify()
-
     def close(self) -> None:
         for one in self._wakeups.values():
             one.close()
@@ -98,16 +92,7 @@ class FileWaiting:
     def __init__(
         self, store: Store, relays: Collection[str], *, notifications: bool, commits_of: Engine | None
     ) -> None:
-        self._watches = {
-            name: FileWatch(
-                store,
-                queues=None,
-                worker_id=uuid4(),
-                notifications=notifications,
-                commits_of=commits_of or store.engine,
-            )
-            for name in relays
-        }
+        self._watches = {name: FileWatch(store, notifications=notifications, commits_of=commits_of) for name in relays}
 
     def start(self) -> None:
         for one in self._watches.values():
@@ -115,9 +100,6 @@ class FileWaiting:
 
     def wait(self, relay: str, seconds: float) -> None:
         self._watches[relay].wait_for_work(seconds)
-
-    def wake(self, relay: str) -> None:
-        self._watches[relay].wake()
 
     def close(self) -> None:
         for one in self._watches.values():
