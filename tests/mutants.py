@@ -227,10 +227,12 @@ MUTANTS = (
             (
                 (
                     "            self._store.inbox.receive([one for message in messages for one in self._reader.read(message)])\n"
-                    "            self._acknowledge(messages)\n"
+                    "            with self._reaching():\n"
+                    "                connection.acknowledge(messages)\n"
                 ),
                 (
-                    "            self._acknowledge(messages)\n"
+                    "            with self._reaching():\n"
+                    "                connection.acknowledge(messages)\n"
                     "            self._store.inbox.receive([one for message in messages for one in self._reader.read(message)])\n"
                 ),
             ),

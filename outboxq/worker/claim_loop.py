@@ -82,7 +82,7 @@ class ClaimLoop(threading.Thread):
     def __post_init__(self) -> None:
         super().__init__(name="outboxq-claim-loop", daemon=True)
         self._quiet_order = threading.Event()
-        self._tasks_left = self.settings.max_tasks
+        self._tasks_left: float = math.inf if self.settings.max_tasks is None else self.settings.max_tasks
         self._handled, self._handled_at = -1, 0.0
         """The pool's count of ended handlers after its last change, and the time of that change (`time.monotonic()`).
         """
@@ -238,8 +238,7 @@ class ClaimLoop(threading.Thread):
             pass  # the outcome of a task that ended now would only wait for the database
         if self.stopping.is_set():
             return 0
-        capacity = pool.size + self._prefetch_limit - pool.in_flight
-        return capacity if self._tasks_left is None else min(capacity, self._tasks_left)
+        return int(min(pool.size + self._prefetch_limit - pool.in_flight, self._tasks_left))
 
     @property
     def _prefetch_limit(self) -> int:
@@ -275,8 +274,7 @@ class ClaimLoop(threading.Thread):
                 known.append(context_of(claim, tasks.get(claim.task_name), stopping, keeps_log=keeps_log))
             else:
                 strangers.append(claim)
-        if self._tasks_left is not None:
-            self._tasks_left -= len(known)
+        self._tasks_left -= len(known)
         self._suspects.have_come(claims)
         most_with_recovered = (1 + _RECOVERED_PER_HANDLER) * self.pool.size
         suspects, too_many = [], []
@@ -332,8 +330,7 @@ class ClaimLoop(threading.Thread):
 
     def _give_back(self, claims: Sequence[ActiveClaim], reason: str, *, delay: timedelta = timedelta(0)) -> None:
         """Release claims whose handlers have not begun. These claims do not count toward `max_tasks`."""
-        if self._tasks_left is not None:
-            self._tasks_left += len(claims)
+        self._tasks_left += len(claims)
         if claims:
             self.completer.give_back(claims, reason, delay=delay)
 

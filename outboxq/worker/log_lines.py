@@ -12,17 +12,16 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, timedelta
-from uuid import UUID
 
 from ..context import TaskContext
 from ..integration import FrontEnd
+from ..integration.hooks import WorkerInfo
 from ..model import EventType, Outcome
 from ..model.records import OUTCOMES, fields_of
 from ..model.wording import plural
 from ..store import Store
 from ..store.numbers.health import ADD_RETENTION
 from ..store.numbers.maintenance_jobs import PRUNE
-from .options import WorkerSettings
 
 log = logging.getLogger("outboxq.worker")
 
@@ -33,54 +32,48 @@ _MOST = 10
 """The maximum number of names that a line contains."""
 
 
-def introduce(
-    label: str,
-    worker_id: UUID,
-    store: Store,
-    settings: WorkerSettings,
-    *,
-    hears: str,
-    task_names: Sequence[str],
-    front_end: FrontEnd,
-) -> None:
+def introduce(worker: WorkerInfo, store: Store, *, hears: str, front_end: FrontEnd) -> None:
     """Log that the worker has started, and name its database, its queues, and the way in which it notices new tasks. If
     nothing deletes old tasks, or no worker runs the task that would delete them, name the command that fixes this. Warn
     about a worker that knows no tasks, and about a queue whose name may be mistyped.
 
     The record also has these values as fields, for programs that read the log.
     """
-    queues, topics, url = settings.queues, settings.topics, store.bound_engine.url
+    queues, topics, task_names, url = worker.queues, worker.topics, worker.task_names, store.bound_engine.url
     where = store.dialect.place(url, lambda: None)
     takes = "all queues" if queues is None else f"the {_counted(queues, 'queue')}"
     of_topics = "" if topics is None else f", only tasks with the topics {_named(topics)}"
     knows = f"knows {_counted(task_names, 'task')}" if task_names else "knows no tasks"
     deletes = store.deletes_old_tasks()
     advice = "" if deletes else f"; nothing deletes old tasks ({front_end.typed(ADD_RETENTION.command)})"
-    if (unserved := _unserved_retention(store, settings)) is not None:
+    if (unserved := _unserved_retention(store, worker)) is not None:
         start = front_end.typed(("worker", "-q", unserved))
         advice += f"; no live worker serves the queue {unserved}, whose task {PRUNE} deletes old tasks ({start})"
-    does = f"on {where}: {takes}{of_topics}, {settings.concurrency} at once; {hears}; {knows}{advice}"
+    does = f"on {where}: {takes}{of_topics}, {worker.concurrency} at once; {hears}; {knows}{advice}"
+    about = fields_of_worker(worker)
     fields = {
-        **fields_of_worker(worker_id, label),
+        **about,
         "database": store.dialect.address(url),
         "schema": store.schema,
-        **settings.scope,
+        "queues": queues,
+        "topics": topics,
+        "concurrency": worker.concurrency,
         "hears": hears,
         "tasks": len(task_names),
         "task_names": task_names[:_MOST],
         "deletes_old_tasks": deletes,
     }
-    log.info("worker %s (%s) started %s", label, worker_id, does, extra=fields)
+    log.info("worker %s (%s) started %s", worker.label, worker.id, does, extra=fields)
     if not task_names:
         idle = "this worker knows no tasks; where the worker starts, import the modules that declare them"
-        log.warning("%s", idle, extra=fields_of_worker(worker_id, label))
+        log.warning("%s", idle, extra=about)
     for sentence in store.queues.unused(queues or ()):
-        log.warning("%s", sentence, extra=fields_of_worker(worker_id, label))
+        log.warning("%s", sentence, extra=about)
 
 
-def fields_of_worker(worker_id: UUID, label: str) -> dict[str, str]:
+def fields_of_worker(worker: WorkerInfo) -> dict[str, str]:
     """Return the fields of a record about a worker, for `extra=`."""
-    return {"worker": str(worker_id), "label": label}
+    return {"worker": str(worker.id), "label": worker.label}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,9 +126,9 @@ class EndLog:
         log.log(level, "%s", text, extra=extra, exc_info=context.error if has_traceback else None)
 
 
-def _unserved_retention(store: Store, settings: WorkerSettings) -> str | None:
+def _unserved_retention(store: Store, worker: WorkerInfo) -> str | None:
     """Return the queue of the schedule that deletes old tasks if no live worker runs its task; otherwise None."""
-    if settings.queues is None and settings.topics is None:
+    if worker.queues is None and worker.topics is None:
         return None
     for schedule in store.schedules.list():
         if schedule.task_name == PRUNE and schedule.paused_at is None:

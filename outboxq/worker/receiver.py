@@ -5,13 +5,13 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from ..errors import SourceUnavailable
-from ..model.transports import Message, Source, SourceConnection
+from ..model.transports import Source, SourceConnection
 from ..model.workers import ReceiverState
 from ..payload.parameters import sanitize
 from ..store import Store
@@ -47,29 +47,30 @@ class Receiver:
         self.state = ReceiverState(source=sanitize(str(source), limit=_LONGEST_ERROR), tasks=reader.task_names)
         """The receiver's state, for people. Any thread may read the state."""
 
-    def run_once(self) -> None:
-        """Receive a batch of messages. Raises SourceUnavailable, and whatever the database raises."""
-        self.receive()
-
     def receive_all(self) -> None:
         """Receive until no more messages arrive. A worker calls this before a burst begins."""
-        while self.receive():
+        while self.run_once():
             pass
 
-    def receive(self) -> int:
-        """Receive a batch, and return the number of messages in it.
+    def run_once(self) -> int:
+        """Receive a batch, and return the number of messages in it. Raises SourceUnavailable, and whatever the database
+        raises.
 
         If anything fails, the connection is closed, so that the broker delivers the messages again. The inbox then
         drops the messages that were already committed.
         """
         try:
-            messages = self._receive()
+            with self._reaching():
+                if (connection := self._connection) is None:
+                    connection = self._connection = self._source.connect()
+                messages = connection.receive(_AT_ONCE, time.monotonic() + _LONGEST_WAIT)
             if not messages:
                 self._works()
             if self._stopping.is_set() or not messages:
                 return 0
             self._store.inbox.receive([one for message in messages for one in self._reader.read(message)])
-            self._acknowledge(messages)
+            with self._reaching():
+                connection.acknowledge(messages)
         except BaseException as error:
             self.close()
             self._wait = min(_BACK_OFF[1], max(_BACK_OFF[0], 2 * self._wait))
@@ -104,21 +105,11 @@ class Receiver:
         if since is None:
             self._on_change()
 
-    def _receive(self) -> Sequence[Message]:
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        """Raise SourceUnavailable for any error from the broker's client."""
         try:
-            if self._connection is None:
-                self._connection = self._source.connect()
-            return self._connection.receive(_AT_ONCE, time.monotonic() + _LONGEST_WAIT)
+            yield
         except Exception as error:
-            raise self._unavailable(error) from error
-
-    def _acknowledge(self, messages: Sequence[Message]) -> None:
-        assert self._connection is not None
-        try:
-            self._connection.acknowledge(messages)
-        except Exception as error:
-            raise self._unavailable(error) from error
-
-    def _unavailable(self, error: Exception) -> SourceUnavailable:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        return SourceUnavailable(f"cannot receive from {self._source}: {reason}")
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise SourceUnavailable(f"cannot receive from {self._source}: {reason}") from error

@@ -100,7 +100,9 @@ class Worker(Answering):
         False, that line names only the worker.
         """
         self._tasks, self._application = tasks, store
-        self._task_names = names = sorted(task.name for task in tasks)
+        names = sorted(task.name for task in tasks)
+        self._info = WorkerInfo(id=self.id, label=self.label, task_names=names, **settings.scope)
+        self._fields = fields_of_worker(self._info)
         self._pid = os.getpid()
         self._starting = threading.Lock()
         self._stopping, self._stopped = threading.Event(), threading.Event()
@@ -111,7 +113,7 @@ class Worker(Answering):
         self._parts = Parts(
             Application(store=store, tasks=tasks, integration=self._integration, hooks=hooks),
             settings,
-            WorkerInfo(id=self.id, label=self.label, task_names=names, **settings.scope),
+            self._info,
             stopping=self._stopping,
             stopped=self._stopped,
             on_finished=self.request_stop,
@@ -319,17 +321,9 @@ class Worker(Answering):
         self._has_begun = True
         parts.claim_loop.burst = burst
         if self.introduces_itself:
-            introduce(
-                self.label,
-                self.id,
-                self._application,
-                self.settings,
-                hears=parts.distributor.means,
-                task_names=self._task_names,
-                front_end=parts.front_end,
-            )
+            introduce(self._info, self._application, hears=parts.distributor.means, front_end=parts.front_end)
         else:
-            log.info("worker %s (%s) started", self.label, self.id, extra=fields_of_worker(self.id, self.label))
+            log.info("worker %s (%s) started", self.label, self.id, extra=self._fields)
         parts.hooks.started()
         parts.distributor.start()
         parts.pool.start()
@@ -373,7 +367,7 @@ class Worker(Answering):
         parts.hooks.stopped()
         self._disconnect(for_good=True)
         released = f"; released {unfinished} unfinished {plural(unfinished, 'task')}" if unfinished else ""
-        log.info("worker %s stopped%s", self.label, released, extra=fields_of_worker(self.id, self.label))
+        log.info("worker %s stopped%s", self.label, released, extra=self._fields)
         return unfinished == 0 and not parts.claim_loop.is_alive()
 
     def _stop_claiming(self, seconds: float) -> None:
@@ -392,7 +386,7 @@ class Worker(Answering):
             text = f"waiting up to {seconds:g} s for {number} running {plural(number, 'task')}"
             if self._ending.hears_signals:
                 text += f"; a second signal releases {plural(number, 'it', 'them')}"
-            log.info("worker %s is stopping: %s", self.label, text, extra=fields_of_worker(self.id, self.label))
+            log.info("worker %s is stopping: %s", self.label, text, extra=self._fields)
 
     def _write_outcomes(self, deadline: float) -> None:
         """Wait for the completer to write all outcomes: until the deadline, or only briefly if a handler is still
