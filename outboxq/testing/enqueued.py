@@ -64,12 +64,8 @@ class Enqueued:
         parts = [f"queue={self.queue!r}"]
         if (delay := self.available_at - self.created_at) > timedelta(0):
             parts.append(f"delay={_seconds(delay)}")
-        if self.partition_key is not None:
-            parts.append(f"partition_key={self.partition_key!r}")
-        if self.concurrency_key is not None:
-            parts.append(f"concurrency_key={self.concurrency_key!r}")
-        if self.priority:
-            parts.append(f"priority={self.priority}")
+        others = {name: getattr(self, name) for name in ("partition_key", "concurrency_key", "priority")}
+        parts += [f"{name}={value!r}" for name, value in others.items() if value not in (None, 0)]
         return f"{self.task_name}({given})  {', '.join([*parts, self.status.value])}"
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial, wraps
-from typing import Any, ParamSpec, Self, TypeVar
+from functools import partial
+from typing import Any, Self
 from uuid import UUID
 
 from sqlalchemy.orm import Session, scoped_session
@@ -15,11 +15,11 @@ from sqlalchemy.orm import Session, scoped_session
 from ..database.dialects import Begin
 from ..errors import ConfigurationError, InvalidArgument
 from ..integration.uncommitted import forget
-from ..model import Claim, EventType, Outcome, TaskStatus, duration, unknown_options
+from ..model import Claim, EventType, Outcome, TaskStatus, duration
 from ..model.rules import parse_rule, stands_ahead
 from ..model.schedules import TICK_HEADER, NewSchedule, Schedule
 from ..model.subscriptions import Emitted
-from ..model.unknown_options import Answering
+from ..model.unknown_options import Answering, naming_options
 from ..outbox import Outbox
 from ..store import Store
 from ..store.arguments import aware
@@ -31,7 +31,14 @@ from .claims import Claimer, Series
 from .clock import Clock
 from .enqueued import DjangoTask, Enqueued, Expected, enqueued_of, how_often, listed
 from .running import GivenSteps, InlineRunner, TaskRun, claim_without_row, endless
-from .transaction import DjangoTransaction, ObservingStore, TestTransaction, TransactionBoundStore, transaction_of
+from .transaction import (
+    DjangoTransaction,
+    NoTransaction,
+    ObservingStore,
+    TestTransaction,
+    TransactionBoundStore,
+    transaction_of,
+)
 
 _AHEAD = timedelta(hours=1)
 """The span for which `drain(until=…)` plants schedule ticks in one step."""
@@ -39,26 +46,6 @@ _KEPT = 10_000
 """The number of tasks, newest first, that a harness reads at once."""
 
 __unittest = True  # tracebacks end at the test's line
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def naming_options(public: str, *, positional: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Do what `unknown_options.naming_options` does, but from a frame at which unittest ends its tracebacks."""
-
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        answering = unknown_options.naming_options(public, positional=positional)(function)
-
-        @wraps(function)
-        def called(*args: P.args, **kwargs: P.kwargs) -> R:
-            __tracebackhide__ = True
-            return answering(*args, **kwargs)
-
-        return called
-
-    return decorate
 
 
 class Harness(Answering):
@@ -92,7 +79,7 @@ class Harness(Answering):
         self._context: Callable[[], AbstractContextManager[Any]] = nullcontext if flask is None else flask.app_context
         self._open = ExitStack()
         self._store: Store | None = None
-        self._transaction: TestTransaction | None = None
+        self._transaction: TestTransaction = NoTransaction()
         self._before: frozenset[UUID] = frozenset()
         self._subscribed: list[Any] = []
         self._declared: list[NewSchedule] = []
@@ -110,8 +97,7 @@ class Harness(Answering):
         with self._context(), ExitStack() as stack:
             stack.callback(self._leave)
             self._transaction = self._find_transaction()
-            if self._transaction is not None:
-                self._transaction.check()
+            self._transaction.check()
             self._store = stack.enter_context(self._replaced_store())
             self._claimer = Claimer(store=self._store, clock=self.clock)
             self._before = frozenset(task.id for task in self._store.tasks(limit=_KEPT))
@@ -255,9 +241,10 @@ class Harness(Answering):
         """
         __tracebackhide__ = True
         task = self._own(task)
-        claim = claim_without_row(task, task.call_as_json(args, kwargs), self.clock(), schedule=self._schedule_of(task))
+        schedule = next((one for one in self.app.tasks.schedules if one.task_name == task.name), None)
+        claim = claim_without_row(task, task.call_as_json(args, kwargs), self.clock(), schedule=schedule)
         ran = self._runner(has_row=False).run(claim)
-        self._expire()
+        self._transaction.expire()
         if ran.is_failure:
             _raise([ran])
         return ran
@@ -271,7 +258,7 @@ class Harness(Answering):
         when the chain is enqueued. All of them run in the test's transaction. Raises ConfigurationError if the harness
         has no transaction.
         """
-        if self._transaction is None:
+        if isinstance(self._transaction, NoTransaction):
             raise ConfigurationError(
                 "inline() runs tasks in the test's own transaction, but this Harness has none; pass using= to it"
             )
@@ -305,8 +292,7 @@ class Harness(Answering):
         return cure
 
     def _all(self) -> list[Enqueued]:
-        if self._transaction is not None:
-            self._transaction.flush()
+        self._transaction.flush()
         store = self.store
         page = store.tasks(limit=_KEPT)
         rows = [row for row in page if row.id not in self._before]
@@ -327,8 +313,7 @@ class Harness(Answering):
     ) -> None:
         """Run the tasks that are due now until there are `limit` runs, and add the runs to `ran`."""
         store = self.store
-        if self._transaction is not None:
-            self._transaction.flush()
+        self._transaction.flush()
         with _temporarily(self, "_is_running", True):
             self._subscribe()
             if plants:
@@ -340,7 +325,7 @@ class Harness(Answering):
                 if claim is None:
                     break
                 self._run_claim(claim, ran)
-        self._expire()
+        self._transaction.expire()
 
     def _run_claim(
         self, claim: Claim, ran: list[TaskRun], finish: Callable[[Outcome], frozenset[UUID]] | None = None
@@ -388,28 +373,21 @@ class Harness(Answering):
         """
 
         def may_go_on() -> bool:
-            is_flushed = self._transaction is None or self._transaction.is_flushed
-            return is_flushed and not recovers and not self._is_behind()
+            return self._transaction.is_flushed and not recovers and not self._is_behind()
 
         series = Series(claimer=self._claimer, queues=queues, planted=planted, may_go_on=may_go_on)
-        if self._transaction is not None:
-            self._transaction.flush()
-        savepoints = nullcontext() if self._transaction is None else self._transaction.series()
-        with _temporarily(self, "_is_running", True), savepoints:
+        self._transaction.flush()
+        with _temporarily(self, "_is_running", True), self._transaction.series():
             self._subscribe()
             if recovers:
                 self.store.recover()
             series.begin()
             while series.claim is not None:
                 if series.moment > self.clock():
-                    self._expire()
+                    self._transaction.expire()
                     self.clock.set(series.moment)
                 self._run_claim(series.take(), ran, series.finish)
-        self._expire()
-
-    def _expire(self) -> None:
-        if self._transaction is not None:
-            self._transaction.expire()
+        self._transaction.expire()
 
     def _look_ahead(self, planted: datetime, until: datetime, queues: Sequence[str] | None) -> tuple[datetime, Look]:
         """Plant the ticks of the next hour (but none after `until`), and the ticks of schedules that a handler has
@@ -469,10 +447,6 @@ class Harness(Answering):
             ]
             self.store.schedules.declare(begun, declared_by=self.app.tasks.version)
 
-    def _schedule_of(self, task: Task[..., Any]) -> NewSchedule | None:
-        """Return the first schedule that the code declares for this task."""
-        return next((one for one in self.app.tasks.schedules if one.task_name == task.name), None)
-
     def _schedules(self) -> list[Schedule]:
         """Return the schedules that have ticks."""
         return [one for one in self.store.schedules.list() if one.paused_at is None]
@@ -519,17 +493,17 @@ class Harness(Answering):
             f"outboxq_app (a fixture, or an attribute of the OutboxTests class) to outboxes[{its!r}]"
         )
 
-    def _find_transaction(self) -> TestTransaction | None:
+    def _find_transaction(self) -> TestTransaction:
         if self._using is not None:
             return transaction_of(self._using, self.app.schema)
         alias = getattr(self.app.integration, "alias", None)
-        return DjangoTransaction(alias, self.app.schema) if isinstance(alias, str) else None
+        return DjangoTransaction(alias, self.app.schema) if isinstance(alias, str) else NoTransaction()
 
     @contextmanager
     def _replaced_store(self) -> Iterator[ObservingStore]:
         """Make the application's outbox use the test's store until the end of the block."""
         schema = self.app.schema
-        if self._transaction is None:
+        if isinstance(self._transaction, NoTransaction):
             store = ObservingStore(self.app.store.bound_engine, schema=schema, clock=self.clock)
         else:
             store = TransactionBoundStore(self._transaction, schema=schema, clock=self.clock)
@@ -541,7 +515,7 @@ class Harness(Answering):
 
     def _leave(self) -> None:
         forget(self._using)  # the test decides how to end the transaction
-        self._store = self._transaction = None
+        self._store, self._transaction = None, NoTransaction()
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from copy import copy
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
@@ -103,11 +103,11 @@ class InlineRunner:
         self,
         outbox: Outbox,
         store: Store,
-        transaction: TestTransaction | None,
+        transaction: TestTransaction,
         *,
-        context: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        context: Callable[[], AbstractContextManager[Any]],
         steps: GivenSteps,
-        has_row: bool = True,
+        has_row: bool,
     ) -> None:
         """`context` is entered around each handler and its hooks. `steps` are the results that the test has set.
 
@@ -137,7 +137,7 @@ class InlineRunner:
             return self._release(claim)
         context = context_of(claim, self._tasks.get(claim.task_name), threading.Event(), keeps_log=True)
         [held] = self._leases.hold([context], sent=time.monotonic())
-        with nullcontext() if self._transaction is None else self._transaction.guard(), keeping():
+        with self._transaction.guard(), keeping():
             self._runner.run(held)
         outcome = self._outcome
         if outcome is not None and not self._is_written:
@@ -190,27 +190,21 @@ class _RecordingIntegration(Integration):
     """The application's integration inside the test's transaction. It records the handler's error."""
 
     integration: Integration
-    ours: TestTransaction | None
+    ours: TestTransaction
     context: Callable[[], AbstractContextManager[Any]]
     error: BaseException | None = None
 
     @contextmanager
     def around_handler(self, context: TaskContext) -> Iterator[None]:
         try:
-            with ExitStack() as stack:
-                stack.enter_context(self.context())
-                stack.enter_context(self.integration.around_handler(context))
-                if self.ours is not None:
-                    stack.enter_context(self.ours.sessions(self.integration))
+            with self.context(), self.integration.around_handler(context), self.ours.sessions(self.integration):
                 yield
         except Exception as error:
             self.error = self.error or error  # a worker would only log the error, but here the test must fail
             raise
 
     def unit_of_work(self, store: Store, *, within: object = None) -> AbstractContextManager[UnitOfWork]:
-        if within is None and self.ours is not None:
-            within = self.ours.within
-        return self.integration.unit_of_work(store, within=within)
+        return self.integration.unit_of_work(store, within=self.ours.within if within is None else within)
 
     def after_handler(self, context: TaskContext, outcome: Outcome) -> None:
         self.error = context.error

@@ -121,16 +121,28 @@ class TestTransaction:
         yield
 
 
+class NoTransaction(TestTransaction):
+    """The lack of a test's transaction: the outbox commits, as in production."""
+
+    is_open = False
+
+    def __init__(self) -> None:
+        super().__init__(None, None)
+
+
 class SqlalchemyTransaction(TestTransaction):
     """A transaction on a Session or a Connection."""
 
     _around: NestedTransaction | None = None
     """SQLAlchemy's savepoint around a series of handlers."""
 
-    def check(self) -> None:
-        target = self.target()
+    def target(self) -> SqlalchemyTarget:
+        target = super().target()
         assert isinstance(target, SqlalchemyTarget)
-        if target.has_real_savepoints():
+        return target
+
+    def check(self) -> None:
+        if self.target().has_real_savepoints():
             return
         raise InvalidTarget(
             "this test's SQLite engine has no real savepoints: a task's own savepoint would commit the test's transaction; "
@@ -142,9 +154,7 @@ class SqlalchemyTransaction(TestTransaction):
         """Open one savepoint through SQLAlchemy for all handlers in the block. Each handler then has a savepoint that
         SQLAlchemy does not know about. Such a savepoint takes half as long as one of SQLAlchemy's own.
         """
-        target = self.target()
-        assert isinstance(target, SqlalchemyTarget)
-        self._around = around = target.connection.begin_nested()
+        self._around = around = self.target().connection.begin_nested()
         try:
             yield
             around.commit()
@@ -161,7 +171,6 @@ class SqlalchemyTransaction(TestTransaction):
         savepoint too.
         """
         target = self.target()
-        assert isinstance(target, SqlalchemyTarget)
         if self._around is not None:
             with target.atomic(savepoint=True):
                 try:
@@ -196,10 +205,10 @@ class SqlalchemyTransaction(TestTransaction):
     @contextmanager
     def sessions(self, integration: Integration) -> Iterator[None]:
         scoped = integration.session if isinstance(integration, SessionIntegration) else None
-        target = self.target()
-        if isinstance(scoped, scoped_session) and isinstance(target, SqlalchemyTarget):
-            session = scoped.session_factory(bind=target.connection, binds={})
-            join(session, target.connection)
+        if isinstance(scoped, scoped_session):
+            connection = self.target().connection
+            session = scoped.session_factory(bind=connection, binds={})
+            join(session, connection)
             scoped.registry.set(session)
         yield
 
@@ -215,11 +224,9 @@ class DjangoTransaction(TestTransaction):
 
     @property
     def is_open(self) -> bool:
-        from django.db import connections
+        return bool(self.target().connection.in_atomic_block)
 
-        return bool(connections[self._alias].in_atomic_block)
-
-    def target(self) -> Target:
+    def target(self) -> DjangoTarget:
         """Return the connection's target, whether or not a transaction is open; `transaction` opens one."""
         from django.db import connections
 
