@@ -158,11 +158,11 @@ def answer(g: Grammar) -> sa.Update:
 
 def stacks(_: Grammar) -> sa.Select[Any]:
     """Select a worker's stacks, if it has answered."""
-    columns: tuple[sa.ColumnElement[Any], ...] = (workers.c.stacks, workers.c.stacks_at)
+    columns = (workers.c[name] for name in ("stacks", "stacks_at"))
     return sa.select(*columns).where(workers.c.id == worker_id, workers.c.stacks_at.is_not(None))
 
 
 def registered(_: Grammar) -> sa.Select[Any]:
     """Select the ids, labels and processes of the workers that have not ended."""
-    columns = (workers.c.id, workers.c.label, workers.c.host, workers.c.pid)
+    columns = (workers.c[name] for name in ("id", "label", "host", "pid"))
     return sa.select(*columns).where(is_registered()).order_by(workers.c.id)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -43,12 +43,11 @@ from ..producing.batches import batch_of
 from ..task_rows import IDS, pack_ids
 from ..tasks import tasks as statements
 from ..tasks.chains import futile_redrives
-from ..tasks.results import BatchTask, first_task
+from ..tasks.results import first_task
 from ..tasks.slowest import select_given
 from ..tasks.tasks import event_of, execution_of, no_task
 from ..transactions import Transactions
 from .reasons import (
-    Cure,
     Explanation,
     Reason,
     cancel_of_batch,
@@ -197,9 +196,13 @@ def progress(store: Transactions, task_ids: Iterable[AnyId], *, using: object = 
 
     def work(target: Target) -> dict[UUID, Progress]:
         rows = target.run(progress_of, pack_ids(target, "asked", sorted(wanted)))
-        return {row["id"]: Progress(fraction=row["progress"], note=row["progress_note"] or "") for row in rows}
+        return {row["id"]: _progress_of(row) for row in rows}
 
     return store.run(work, using=using, begin=Begin.READ)
+
+
+def _progress_of(row: Row) -> Progress:
+    return Progress(fraction=row["progress"], note=row["progress_note"] or "")
 
 
 def _one(store: Transactions, target: Target, task_id: UUID) -> Row | None:
@@ -271,9 +274,7 @@ def _explained(
     target: Target, task: TaskExecution, row: Row, facts: Facts, events: Sequence[ExecutionEvent]
 ) -> Explanation:
     """Return the explanation of the task. `events` are its newest events, newest first."""
-    done = None
-    if row["progress"] is not None:
-        done = Progress(fraction=row["progress"], note=row["progress_note"] or "")
+    done = None if row["progress"] is None else _progress_of(row)
     if task.status is TaskStatus.FAILED:
         found = _failed(target, task)
     elif task.status not in _UNFINISHED:
@@ -292,7 +293,8 @@ def _explained(
 
 
 def _failed(target: Target, task: TaskExecution) -> Explanation:
-    waits = _batch_that_waits(target, task)
+    batch = _batch(target, task.pipeline_execution_id) if is_batch(task.pipeline_execution_id) else None
+    waits = batch if batch is not None and batch.awaited else None
     error = f": {task.last_error}" if task.last_error else ""
     waiting_for_it = "" if waits is None else f"the {waits.kind} {waits.id} is waiting for it; "
     cures = of_dead_letter(task.id, "it")
@@ -330,15 +332,6 @@ def _origin_of(headers: str | None) -> str | None:
         return None  # these headers were not written by a schedule
 
 
-def _batch_that_waits(target: Target, task: TaskExecution) -> Batch | None:
-    """Return the batch that is waiting for this dead letter to be redriven or discarded; None if there is no such
-    batch.
-    """
-    batch_id = task.pipeline_execution_id
-    found = _batch(target, batch_id) if is_batch(batch_id) else None
-    return found if found is not None and found.awaited else None
-
-
 def _explanation_of_link(target: Target, task_id: UUID) -> Explanation | None:
     """Return why this task, which has no row, has not been enqueued; None if it does not follow a batch."""
     link = link_of(task_id)
@@ -353,21 +346,17 @@ def _batch(target: Target, batch_id: UUID) -> Batch | None:
 
 def _of_link(target: Target, batch: Batch, task_id: UUID) -> Explanation:
     name = f"the {batch.kind} {batch.id}"
-    shown = cure_of(f"see the {batch.kind}", "batch", "show", batch.id)
+    shown, why_never = cure_of(f"see the {batch.kind}", "batch", "show", batch.id), None
     if batch.completed_at is not None:
-        sentence = (
-            f"it will never be enqueued: it follows {name}, which ended as Cancelled at {written(batch.completed_at)}"
-        )
+        why_never = f"ended as Cancelled at {written(batch.completed_at)}"
+    elif not batch.runs_then:
+        why_never = "is being cancelled"
+    elif not batch.closed:
+        why_never = "is not closed, because its `with` block raised an error; cancel the batch and create it again"
+        shown = cancel_of_batch(batch.id) + shown
+    if why_never is not None:
+        sentence = f"it will never be enqueued: it follows {name}, which {why_never}"
         return Explanation(Reason.NOT_ENQUEUED, sentence, shown)
-    if not batch.runs_then:
-        sentence = f"it will never be enqueued: it follows {name}, which is being cancelled"
-        return Explanation(Reason.NOT_ENQUEUED, sentence, shown)
-    if not batch.closed:
-        sentence = (
-            f"it will never be enqueued: it follows {name}, which is not closed, because its `with` block raised an error; cancel "
-            "the batch and create it again"
-        )
-        return Explanation(Reason.NOT_ENQUEUED, sentence, (*cancel_of_batch(batch.id), *shown))
     left, between = batch.pending, batch.then_ids.index(task_id) - batch.stage
     counted = f"{left} {plural(left, 'task has', 'tasks have')} not finished"
     sentence = f"it is not enqueued yet: it follows {name}, in which {counted}"
@@ -375,19 +364,14 @@ def _of_link(target: Target, batch: Batch, task_id: UUID) -> Explanation:
         sentence += f" and {between} more {plural(between, 'task comes', 'tasks come')} before it"
     # A dead letter that the batch is waiting for comes before other tasks.
     first = first_task(target, batch.id, TaskStatus.FAILED) if batch.on_failed is OnFailed.WAIT else None
-    if (first := first or first_task(target, batch.id, TaskStatus.READY, TaskStatus.RUNNING)) is not None:
-        why, cures = _why_open(batch, first)
-        return Explanation(Reason.NOT_ENQUEUED, f"{sentence}; {why}", (*cures, *shown), first.id)
-    return inconsistent(f"{sentence}, but no such task was found")
-
-
-def _why_open(batch: Batch, first: BatchTask) -> tuple[str, tuple[Cure, ...]]:
-    name = f"{first.id} ({first.task_name})"
+    if (first := first or first_task(target, batch.id, TaskStatus.READY, TaskStatus.RUNNING)) is None:
+        return inconsistent(f"{sentence}, but no such task was found")
+    name, cures = f"{first.id} ({first.task_name})", of_other(first.id)
+    why = f"the first of them is {name}, which is {first.status}"
     if first.status is TaskStatus.FAILED:
-        return f"the {batch.kind} is waiting for the dead letter {name}; {_advice(batch)}", of_dead_letter(
-            first.id, "the dead letter"
-        )
-    return f"the first of them is {name}, which is {first.status}", of_other(first.id)
+        why = f"the {batch.kind} is waiting for the dead letter {name}; {_advice(batch)}"
+        cures = of_dead_letter(first.id, "the dead letter")
+    return Explanation(Reason.NOT_ENQUEUED, f"{sentence}; {why}", cures + shown, first.id)
 
 
 def _advice(batch: Batch) -> str:
@@ -547,12 +531,8 @@ def with_running_task(target: Target, task: TaskExecution, found: Explanation, n
         sentence = f"{found.sentence}; the longest-running one is task {first_id}, which {held.worker} has been running since {since}"
         return replace(found, sentence=sentence, cures=(*found.cures, *of_other(first_id)))
     lost_one = f"{held.worker}, which {unseen(held.silence)}"
-    left = span_of(max(held.lease.lease_expires_at - held.now, timedelta(0)))
-    held_by = (
-        f"it is held by {lost_one}"
-        if found.waits_for is not None
-        else f"one of them is task {first_id}, held by {lost_one}"
-    )
-    sentence = f"{found.sentence}; {held_by}, and the lease expires in {left}"
+    left = span_of(held.lease.lease_expires_at - held.now)
+    which = "it is" if found.waits_for is not None else f"one of them is task {first_id},"
+    sentence = f"{found.sentence}; {which} held by {lost_one}, and the lease expires in {left}"
     cures = cure_of("recover that task from the lost worker", "task", "recover", first_id)
-    return replace(found, sentence=sentence, cures=(*cures, *found.cures))
+    return replace(found, sentence=sentence, cures=cures + found.cures)

@@ -55,6 +55,7 @@ class Reason(StrEnum):
     """A person has told the workers that could run the task not to claim any tasks."""
     TOPIC_UNWANTED = "topic_unwanted", "no worker handles its topic"
     TASK_UNKNOWN = "task_unknown", "no worker knows it"
+    # The reasons for events are in the order in which a person should deal with them (`explain_event`).
     RELAY_MISSING = "relay_missing", "no relay"
     """No relay subscribes to the event's topic, or the event's relay does not exist."""
     RELAY_PAUSED = "relay_paused", "relay paused"

@@ -57,19 +57,16 @@ def explain_event(store: Transactions, target: Target, event_id: UUID) -> Explan
     emitted_at = datetime.fromtimestamp((event_id.int >> 80) / 1000, UTC)
     for one in target.run(relays_of_topic, {**values, "topic": topic}):
         if one["name"] not in named and one["created_at"] <= emitted_at:
-            found.append(Explanation(Reason.RELAY_PUBLISHED, _without_message(one["name"])))
+            # The relay subscribes to the event's topic now, but has no message for the event.
+            sentence = (
+                f"either the relay {one['name']!r} has published it, or the relay never received it, because it subscribed "
+                "to the topic later or had already received an event with the same idempotency key"
+            )
+            found.append(Explanation(Reason.RELAY_PUBLISHED, sentence))
     if found:
         return _merged(found)
     sentence = f"it is an event, and no relay to a broker subscribes to its topic {topic!r}; tasks enqueued for it: {len(tasks)}"
     return Explanation(Reason.RELAY_MISSING, sentence, of_other(tasks[0]["id"]))
-
-
-def _without_message(relay: str) -> str:
-    """Return the sentence about a relay that now subscribes to the event's topic, but has no message for the event."""
-    return (
-        f"either the relay {relay!r} has published it, or the relay never received it, because it subscribed to the topic "
-        "later or had already received an event with the same idempotency key"
-    )
 
 
 def _without_rows(target: Target, event_id: UUID) -> Explanation | None:
@@ -87,28 +84,14 @@ def _without_rows(target: Target, event_id: UUID) -> Explanation | None:
 
 def _merged(found: Sequence[Explanation]) -> Explanation:
     """Return one explanation for all relays of an event."""
-    found = sorted(found, key=lambda one: _ORDER.index(one.reason))
+    order = list(Reason)
+    found = sorted(found, key=lambda one: order.index(one.reason))
     return Explanation(
         found[0].reason,
         "; ".join(one.sentence for one in found),
         tuple(dict.fromkeys(cure for one in found for cure in one.cures)),
         found[0].waits_for,
     )
-
-
-_ORDER = (
-    Reason.RELAY_MISSING,
-    Reason.RELAY_PAUSED,
-    Reason.RELAY_UNSENT,
-    Reason.RELAY_FAILING,
-    Reason.RELAY_REFUSED,
-    Reason.RELAY_KEY_HELD,
-    Reason.RELAY_BEHIND,
-    Reason.RELAY_DUE,
-    Reason.RELAY_DISCARDED,
-    Reason.RELAY_PUBLISHED,
-)
-"""The reasons in the order in which a person should deal with them."""
 
 
 def _of_message(store: Transactions, target: Target, message: Row) -> Explanation:
@@ -225,29 +208,23 @@ def messages_of_event(g: Grammar) -> sa.Select[Any]:
     both = relay_messages.outerjoin(relays, _r.name == _m.relay).outerjoin(
         relay_shards, sa.and_(_s.relay == _m.relay, _s.shard == _m.slot % _r.shards)
     )
+    of_message = (_m[name] for name in ("id", "relay", "topic", "partition_key"))
     columns: tuple[sa.ColumnElement[Any], ...] = (
-        *(_m.id, _m.relay, _m.topic, _m.partition_key, shard, _s.lease_expires_at),
+        *of_message,
+        shard,
+        _s.lease_expires_at,
         *(_r[name] for name in of_relay),
-        sa.func.coalesce(*of_tables, type_=sa.Uuid).label("holding"),
-        g.now.label("now"),
     )
-    return sa.select(*columns).select_from(both).where(_m.event_id == _event_id).order_by(_m.relay)
+    holding = sa.func.coalesce(*of_tables, type_=sa.Uuid).label("holding")
+    found = sa.select(*columns, holding, g.now.label("now")).select_from(both)
+    return found.where(_m.event_id == _event_id).order_by(_m.relay)
 
 
 def tasks_of_event(_: Grammar) -> sa.Select[Any]:
     """Select the tasks of :event_id, including the tasks of relays."""
-    columns: tuple[sa.ColumnElement[Any], ...] = (
-        _task.id,
-        _task.task_name,
-        _task.topic,
-        _task.status,
-        _task.last_error,
-    )
-    return (
-        sa.select(*columns)
-        .where(_task.pipeline_execution_id == _event_id, _task.id != _event_id, _task.topic.is_not(None))
-        .order_by(_task.id)
-    )
+    of_event = (_task.pipeline_execution_id == _event_id, _task.id != _event_id, _task.topic.is_not(None))
+    columns = (_task[name] for name in ("id", "task_name", "topic", "status", "last_error"))
+    return sa.select(*columns).where(*of_event).order_by(_task.id)
 
 
 def relays_of_topic(_: Grammar) -> sa.Select[Any]:
@@ -256,7 +233,7 @@ def relays_of_topic(_: Grammar) -> sa.Select[Any]:
     takes = sa.select(subscription.task_name).where(
         subscription.task_name == TASK_OF_RELAY, subscription.parameter.is_(None), matches(_topic, subscription.topic)
     )
-    columns: tuple[sa.ColumnElement[Any], ...] = (_r.name, _r.created_at)
+    columns = (_r[name] for name in ("name", "created_at"))
     return sa.select(*columns).where(takes.correlate(relays).exists()).order_by(_r.name)
 
 
@@ -268,8 +245,7 @@ def first_relay(_: Grammar) -> sa.Select[Any]:
 def task_that_holds(_: Grammar) -> sa.Select[Any]:
     """Select the event, the status and the error of :task_id."""
     event = _task.pipeline_execution_id.label("event_id")
-    columns: tuple[sa.ColumnElement[Any], ...] = (event, _task.status, _task.last_error)
-    return sa.select(*columns).where(_task.id == _task_id)
+    return sa.select(event, _task.status, _task.last_error).where(_task.id == _task_id)
 
 
 def ahead(_: Grammar) -> sa.Select[Any]:

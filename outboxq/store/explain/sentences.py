@@ -106,7 +106,9 @@ def _running(task: TaskExecution, facts: Facts, progress: Progress | None) -> Ex
     if lost:
         silent_for = f"its {name} {unseen(now - seen_at)}: it was killed, cut off, or frozen"
         return Explanation(Reason.WORKER_SILENT, f"{silent_for}; {recovered}", lost)
-    if silent := _silence(task, ends, now):
+    # A live worker would have extended the lease by now.
+    silent = now - (ends - timedelta(seconds=task.lease_seconds))
+    if silent.total_seconds() > task.lease_seconds * _OVERDUE:
         overdue = f"its {name} should have extended the lease, but has not done so in the last {span_of(silent)}"
         cures = cure_of("see the worker", "workers", "show", worker_id)
         return Explanation(Reason.WORKER_SILENT, f"{overdue}; {recovered}", cures)
@@ -120,12 +122,6 @@ def _running(task: TaskExecution, facts: Facts, progress: Progress | None) -> Ex
 def _is_impossible_lease(task: TaskExecution) -> bool:
     """Return whether the lease's end is not a time, or its length is impossible. No claim writes such a lease."""
     return isinstance(task.lease_expires_at, UnreadableInstant) or not 0 < task.lease_seconds <= LONGEST.total_seconds()
-
-
-def _silence(task: TaskExecution, ends: datetime, now: datetime) -> timedelta | None:
-    """Return the time since the lease was extended; None if a live worker would not yet have needed to extend it."""
-    silent = now - (ends - timedelta(seconds=task.lease_seconds))
-    return silent if silent.total_seconds() > task.lease_seconds * _OVERDUE else None
 
 
 def _expired(task: TaskExecution, row: Row, facts: Facts) -> Explanation | None:
@@ -278,11 +274,10 @@ def _due(task: TaskExecution, _row: Row, facts: Facts) -> Explanation:
     """Return the explanation for a due task that can start. If the task's workers have been silent or are failing, the
     sentence says so.
     """
-    seen_at = max(one.last_seen_at for one in facts.workers if one.works_on(task.queue) and one.takes(task.topic))
-    if (silent := facts.now - seen_at) > _PRESENCE_DUE:
+    here = [one for one in facts.workers if one.works_on(task.queue) and one.takes(task.topic)]
+    if (silent := facts.now - max(one.last_seen_at for one in here)) > _PRESENCE_DUE:
         sentence = f"it is due and can start, but no worker on its queue has been seen for {span_of(silent)}"
         return Explanation(Reason.DUE, sentence, _another_worker(task.queue))
-    here = [one for one in facts.workers if one.works_on(task.queue) and one.takes(task.topic)]
     able = [one for one in here if task.task_name in one.task_names and one.asked_to is None]
     if able and all(one.failure is not None for one in able):
         first = min(able, key=lambda one: one.failing_since or facts.now)
