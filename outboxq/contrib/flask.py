@@ -310,19 +310,13 @@ class FlaskIntegration(Integration):
             raise ConfigurationError(
                 "flask= takes the Flask application of this Outboxq; call outbox.init_app(app) before application(outbox, flask=app)"
             )
-        return _in_context(app)
+        return app.app_context()  # type: ignore[return-value]  # nobody uses what it yields
 
     def unit_of_work(self, store: Store, *, within: object = None) -> AbstractContextManager[UnitOfWork]:
         application = self._outbox.application
         if application is None or application.scope is None:
             return super().unit_of_work(store, within=within)
         return application.scope.unit_of_work(store, within=within, home=application.engine)
-
-
-@contextmanager
-def _in_context(app: Flask) -> Iterator[None]:
-    with app.app_context():
-        yield
 
 
 class _FlaskStore(FrameworkStore):

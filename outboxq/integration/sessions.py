@@ -131,7 +131,8 @@ class Scope:
         the session and the store use different databases.
         """
         session = self.session.session_factory()
-        home = home or _home(session)
+        if home is None and (bind := _bind_of(session)) is not None:
+            home = bind.engine  # the session may read with a different engine
         if home is not None and within is None:
             store = _through(home, store)
         with store.unit(using=within) as unit, self.own():
@@ -234,14 +235,6 @@ def bind_for(session: Session, home: Engine) -> Engine | Connection:
     """
     bind = _bind_of(session)
     return bind if isinstance(bind, Connection) and _leads_to_the_same(bind.engine, home) else home
-
-
-def _home(session: Session) -> Engine | None:
-    """Return the engine with which the session writes to outboxq's tables. The session may read with a different
-    engine.
-    """
-    bind = _bind_of(session)
-    return None if bind is None else bind.engine
 
 
 def _bind_of(session: Session) -> Engine | Connection | None:

@@ -6,11 +6,11 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import event
+from sqlalchemy import Engine, event
 
 from ..database.engine import close
 from ..errors import ConfigurationError
@@ -184,7 +184,7 @@ class Parts:
         )
 
         self.receivers = [
-            Receiver(source, Reader(source, receivers), own.for_receivers(), stopping, unknown.found_new.set)
+            Receiver(source, Reader(source, receivers), own.receivers, stopping, unknown.found_new.set)
             for source, receivers in tasks.receivers
             if not isinstance(source, WebhookSource)  # the application itself receives webhooks
         ]
@@ -274,16 +274,14 @@ class Connections:
         self.urgent = store.reserved(stopped, hurried=True)
         """The store for heartbeats and for other writes that are just as urgent."""
         self.claims = store.reserved(stopping)  # a claim that is waiting for the database must not delay a stop
-        self._new = partial(store.reserved, stopping)
-        self._receivers: Store | None = None
+        self._reserved = partial(store.reserved, stopping)
 
-    def for_receivers(self) -> Store:
-        """Return a fourth store, which is needed only if there are receivers. The store is separate, because a
-        receiver's transaction can last for a second.
+    @cached_property
+    def receivers(self) -> Store:
+        """A fourth store, which is needed only if there are receivers. The store is separate, because a receiver's
+        transaction can last for a second.
         """
-        if self._receivers is None:
-            self._receivers = self._new()
-        return self._receivers
+        return self._reserved()
 
     def watch(self, on_loss: Callable[[], object]) -> None:
         """Call `on_loss` whenever a connection to the server may have broken. SQLite has no such connection.
@@ -300,11 +298,10 @@ class Connections:
         """Close the connections of all stores. If `for_good` is False, the stores may connect again later, but no
         thread may be using a connection when this is called.
         """
-        for one in (self.outcomes, self.claims, self.urgent, self._receivers):
-            if one is not None and for_good:
-                close(one.bound_engine)
-            elif one is not None:
-                one.bound_engine.dispose()
+        end = close if for_good else Engine.dispose
+        for one in (self.outcomes, self.claims, self.urgent, vars(self).get("receivers")):
+            if one is not None:
+                end(one.bound_engine)
 
 
 def _failures(receivers: Sequence[Receiver], failures: WorkFailures) -> list[object]:

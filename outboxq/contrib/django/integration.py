@@ -222,7 +222,8 @@ class DjangoUnitOfWork:
     def __init__(self, connection: Any) -> None:
         self.target = connection
         self._raw = connection.connection
-        self._abandonment = Abandonment(DjangoTarget(connection, None).dialect, self._raw)
+        self._on_django = DjangoTarget(connection, None)
+        self._abandonment = Abandonment(self._on_django.dialect, self._raw)
         self._failures: list[BaseException] = []
 
     def watch(self, execute: Any, sql: Any, params: Any, many: Any, context: Any) -> Any:
@@ -237,8 +238,7 @@ class DjangoUnitOfWork:
 
     def was_interrupted(self, error: BaseException) -> bool:
         """Return whether `error` shows that something external ended this transaction."""
-        dialect = DjangoTarget(self.target, None).dialect
-        return dialect.was_interrupted(self._raw, error, self._failures)
+        return self._on_django.dialect.was_interrupted(self._raw, error, self._failures)
 
     def abandon(self) -> None:
         """Roll back from another thread, because the claim cannot be ended otherwise."""
@@ -261,13 +261,13 @@ class DjangoUnitOfWork:
     @property
     def database(self) -> str | None:
         """The database's name or file; None if it is not known."""
-        return DjangoTarget(self.target, None).database()
+        return self._on_django.database()
 
     def flush(self) -> None:
         """Check that the transaction is still open, and raise InvalidTarget if it has ended. The ORM has no pending
         writes to flush.
         """
-        if not DjangoTarget(self.target, None).dialect.is_open(self.target.connection):
+        if not self._on_django.dialect.is_open(self.target.connection):
             raise ended()
 
 
@@ -278,19 +278,12 @@ def _guard(*, connection: Any, **_: Any) -> None:
 
 
 def _execute(execute: Any, sql: Any, params: Any, many: Any, context: Any) -> Any:
-    if _owner.get() is not None and str(sql).lstrip()[:6].upper() in _WRITES:
-        _refuse_another_thread(context["connection"])
-    return execute(sql, params, many, context)
-
-
-_WRITES = frozenset({"INSERT", "UPDATE", "DELETE"})
-
-
-def _refuse_another_thread(connection: Any) -> None:
-    owner = _owner.get()
-    if owner is not None and owner is not connection and owner.alias == connection.alias:
+    owner, connection = _owner.get(), context["connection"]
+    is_foreign = owner is not None and owner is not connection and owner.alias == connection.alias
+    if is_foreign and str(sql).lstrip()[:6].upper() in {"INSERT", "UPDATE", "DELETE"}:
         cure = "write in the handler's thread: return the data from the coroutine, and write it afterwards"
         raise InvalidTarget(f"a transactional task cannot write through the connection of another thread; {cure}")
+    return execute(sql, params, many, context)
 
 
 def _refresh_connections() -> None:

@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from ...context import TaskContext
 from ...errors import InvalidCall, PayloadError, TaskNotFound
-from ...model import Cancel, Claim, EventType, Outcome, Retry, Snooze, TaskExecution, TaskStatus
+from ...model import STATUS_AFTER, Cancel, Claim, EventType, Outcome, Retry, Snooze, TaskExecution, TaskStatus
 from ...model.options import of_column
 from ...outbox import Outbox
 from ...store import Store
@@ -97,9 +97,9 @@ class TaskAdapter(Task[..., Any]):
         For a failed task, the signal is sent while the error is being handled, so that receivers find the error in
         `sys.exc_info()`.
         """
-        result, status = _result.get(), _FINAL.get(outcome.event_type)
+        result, status = _result.get(), STATUS[STATUS_AFTER[outcome.event_type]]
         _result.set(None)
-        if status is None:
+        if status == TaskResultStatus.READY:
             return
         if result is None or result.id != str(context.task_id):  # the function was not called
             result = self._begun(context)
@@ -194,13 +194,6 @@ def _backends(database: str) -> Iterator[Any]:
 
 _result: ContextVar[Any] = ContextVar("outboxq_django_result", default=None)
 """The TaskResult of the task that this thread is running."""
-
-_FINAL = {
-    EventType.COMPLETED: TaskResultStatus.SUCCESSFUL,
-    EventType.FAILED: TaskResultStatus.FAILED,
-    EventType.CANCELLED: TaskResultStatus.FAILED,
-}
-
 
 STATUS = {
     TaskStatus.READY: TaskResultStatus.READY,
