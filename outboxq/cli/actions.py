@@ -11,27 +11,22 @@ from ..model.display import as_json
 from ..operating.verbs import RECORDED
 from .console import show
 from .database import database_options
-from .parameters import MOMENT, Once, number_option
+from .parameters import MOMENT, number_option, option
 
 if TYPE_CHECKING:
     from ..store import Store
 
 
 @click.command()
-@click.option("--operator", cls=Once, help="Only changes by this person.")
-@click.option(
+@option("--operator", help="Only changes by this person.")
+@option(
     "--action",
-    cls=Once,
     type=click.Choice(RECORDED),
     metavar="ACTION",
     help='Only this action, named by its command, such as "queue pause".',
 )
-@click.option(
-    "--target", cls=Once, help="Only changes to this queue or schedule, or to the task or batch with this id."
-)
-@click.option(
-    "--since", cls=Once, type=MOMENT, help="Only changes made at most this long ago, e.g. 2h, or since this time."
-)
+@option("--target", help="Only changes to this queue or schedule, or to the task or batch with this id.")
+@option("--since", type=MOMENT, help="Only changes made at most this long ago, e.g. 2h, or since this time.")
 @number_option("--limit", help="Maximum number of changes.", most=10_000, default=50)
 @database_options
 def actions(

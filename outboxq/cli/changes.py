@@ -29,7 +29,7 @@ from ..operating.verbs import verbs_of
 from .console import fail, tell, wants_json
 from .database import database_options
 from .groups import Terminated, exit_code, terminate
-from .parameters import QUEUE, SCHEDULE, TASK_ID, Add, Once, Read, stacked
+from .parameters import QUEUE, SCHEDULE, TASK_ID, Add, Read, option, stacked
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -409,6 +409,4 @@ def _parameter_of(field: Field) -> Add[Any]:
     kind = Read("text", read)
     if field.is_required:
         return click.argument(field.name, type=kind, metavar=field.option)
-    return click.option(
-        field.option, field.name, cls=Once, type=kind, default=field.default, metavar=field.metavar, help=field.help
-    )
+    return option(field.option, field.name, type=kind, default=field.default, metavar=field.metavar, help=field.help)

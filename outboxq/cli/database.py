@@ -21,7 +21,7 @@ from ..integration import FrontEnd
 from ..model.unknown_options import nearest
 from .console import EXIT_USAGE, command_on_database, fail, imported, json_option, merged
 from .groups import DATABASE_PARAMETERS
-from .parameters import Once, span_option, stacked
+from .parameters import option, span_option, stacked
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -47,28 +47,20 @@ OUTBOX = "outboxq.outbox"
 application.
 """
 
-url_option = click.option(
+url_option = option(
     "--url",
-    cls=Once,
     envvar=DATABASE_URL,
     show_envvar=True,
     help="URL of the database. To hide a password from other users on the machine, set the environment variable instead.",
 )
-schema_option = click.option(
+schema_option = option(
     "--schema",
-    cls=Once,
     envvar="OUTBOXQ_SCHEMA",
     show_envvar=True,
     help="PostgreSQL schema of outboxq's tables. Cannot be used with APP.",
 )
-app_option = click.option(
-    "-A",
-    "--app",
-    cls=Once,
-    envvar=APP,
-    show_envvar=True,
-    metavar="APP",
-    help="Application, such as shop:outbox (module:outbox).",
+app_option = option(
+    "-A", "--app", envvar=APP, show_envvar=True, metavar="APP", help="Application, such as shop:outbox (module:outbox)."
 )
 
 

@@ -40,7 +40,7 @@ from .database import (
     url_option,
 )
 from .groups import Group
-from .parameters import SPAN, Once, choice_option, number_option, span_option
+from .parameters import SPAN, choice_option, number_option, option, span_option
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
@@ -98,16 +98,8 @@ def history(store: Store) -> None:
 
 
 @db.command()
-@click.option(
-    "--from",
-    "start",
-    cls=Once,
-    metavar="REVISION",
-    help="Revision to upgrade from. Default: the tables' current revision.",
-)
-@click.option(
-    "--to", "end", cls=Once, default="head", show_default=True, metavar="REVISION", help="Revision to upgrade to."
-)
+@option("--from", "start", metavar="REVISION", help="Revision to upgrade from. Default: the tables' current revision.")
+@option("--to", "end", default="head", show_default=True, metavar="REVISION", help="Revision to upgrade to.")
 @database_options
 @any_schema
 def sql(store: Store, start: str | None, end: str) -> None:
@@ -120,10 +112,10 @@ def sql(store: Store, start: str | None, end: str) -> None:
     engine = store.bound_engine
     begin = start if start is not None else migrations.current(engine, schema=store.schema)
     known = [one for one, _ in migrations.revisions()]
-    for option, revision, word in (("--from", begin, "base"), ("--to", end, "head")):
+    for name, revision, word in (("--from", begin, "base"), ("--to", end, "head")):
         if revision is not None and revision not in {*known, word}:
             hint = "outboxq db history lists the revisions"
-            raise click.BadParameter(f"{revision!r} is not a revision; {hint}", param_hint=option)
+            raise click.BadParameter(f"{revision!r} is not a revision; {hint}", param_hint=name)
     last = known[-1] if end == "head" else end
     text = ""
     if begin is None or begin == "base" or begin < last:
@@ -173,9 +165,8 @@ server_option = span_option(
 
 @click.command()
 @click.argument("name")
-@click.option(
+@option(
     "--role",
-    cls=Once,
     required=True,
     type=click.Choice(Role, case_sensitive=False),
     help="Purpose of the role. Run the command once for each purpose.",
@@ -224,9 +215,7 @@ def grants(
 @url_option
 @schema_option
 @app_option
-@click.option(
-    "--revision", cls=Once, default="head", show_default=True, help="Revision to upgrade to. Cannot be used with APP."
-)
+@option("--revision", default="head", show_default=True, help="Revision to upgrade to. Cannot be used with APP.")
 @click.option("--sql", is_flag=True, help="Print the SQL, but do not run it.")
 @rounds_options
 @server_option
@@ -349,9 +338,7 @@ def partition(
 
 
 @click.command()
-@click.option(
-    "--older-than", cls=Once, required=True, type=SPAN, help="Minimum time since a task ended, e.g. 90d or 7d12h."
-)
+@option("--older-than", required=True, type=SPAN, help="Minimum time since a task ended, e.g. 90d or 7d12h.")
 @click.option("--failed", is_flag=True, help="Also delete dead letters. Default: keep them.")
 @click.option(
     "--whole-partitions", is_flag=True, help="Drop only whole old partitions (PostgreSQL, after `outboxq partition`)."

@@ -22,7 +22,17 @@ from .changes import FEW, Exactly, changed, confirmation_options, confirmed, rec
 from .console import EXIT_NOT_FOUND, EXIT_USAGE, fail, merged, show, tell, wants_json
 from .database import database_options, database_options_after_ids, present_outbox
 from .groups import Group
-from .parameters import INSTANT, QUEUE, TASK_NAME, Once, choice_option, json_reader, number_option, span_option, stacked
+from .parameters import (
+    INSTANT,
+    QUEUE,
+    TASK_NAME,
+    choice_option,
+    json_reader,
+    number_option,
+    option,
+    span_option,
+    stacked,
+)
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -44,21 +54,14 @@ def _headers(_context: click.Context, _option: click.Parameter, values: tuple[st
 
 _options_of_both = stacked(
     span_option("--delay", help="Time span from now until the task is due, e.g. 10m."),
-    click.option(
-        "--at", "run_after", cls=Once, type=INSTANT, help="Time at which the task is due, e.g. 2026-11-23T02:30Z."
-    ),
+    option("--at", "run_after", type=INSTANT, help="Time at which the task is due, e.g. 2026-11-23T02:30Z."),
     span_option("--expires", help="Time span from now after which the task must not start."),
-    click.option(
-        "--key", "partition_key", cls=Once, help="Partition key. Tasks with the same key run one at a time, in order."
-    ),
-    click.option(
+    option("--key", "partition_key", help="Partition key. Tasks with the same key run one at a time, in order."),
+    option(
         "--concurrency-key",
-        cls=Once,
         help="Concurrency key. The queue's limit per key applies to the running tasks with this key.",
     ),
-    click.option(
-        "--idempotency-key", cls=Once, help="Idempotency key. Requests with the same key create only one task."
-    ),
+    option("--idempotency-key", help="Idempotency key. Requests with the same key create only one task."),
     click.option(
         "--header", "headers", multiple=True, callback=_headers, metavar="NAME=TEXT", help="Header. May be repeated."
     ),
@@ -90,16 +93,15 @@ class OfTask(click.Command):
 
 @click.command(cls=OfTask)
 @click.argument("place", metavar="TASK", type=TASK_NAME)
-@click.option(
+@option(
     "--args",
     "arguments",
-    cls=Once,
     default="{}",
     callback=json_reader("an object", '{"order": 7}', dict),
     metavar="JSON",
     help="Arguments for the task, as a JSON object; - reads standard input.",
 )
-@click.option("-q", "--queue", cls=Once, type=QUEUE, help="Queue for the task. Default: as declared.")
+@option("-q", "--queue", type=QUEUE, help="Queue for the task. Default: as declared.")
 @number_option(
     "--priority", help="Priority; tasks with a higher priority run first. Default: as declared.", least=-100, most=100
 )
@@ -182,9 +184,8 @@ def _task(outbox: Outbox, place: str) -> Task[..., Any]:
 
 @click.command()
 @click.argument("topic")
-@click.option(
+@option(
     "--payload",
-    cls=Once,
     callback=json_reader("a value", '{"order": 7}'),
     metavar="JSON",
     help="Event payload as JSON; - reads standard input. Default: null.",
@@ -258,8 +259,8 @@ def subscription() -> None:
 
 
 @subscription.command("list")
-@click.option("--topic", cls=Once, help="Only subscriptions that match this topic.")
-@click.option("--task", cls=Once, help="Only subscriptions of this task.")
+@option("--topic", help="Only subscriptions that match this topic.")
+@option("--task", help="Only subscriptions of this task.")
 @database_options
 def list_(store: Store, topic: str | None, task: str | None) -> None:
     """List the subscriptions, by topic and task.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from enum import StrEnum
-from functools import reduce, wraps
+from functools import partial, reduce, wraps
 from string import hexdigits
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
@@ -139,6 +139,10 @@ class Once(click.Option):
         return super().consume_value(ctx, opts)
 
 
+option: Final = partial(click.option, cls=Once)
+"""Adds an option that takes one value. The arguments are those of `click.option`."""
+
+
 def _shown(text: str) -> str:
     """Return a value from the command line in the form that messages show, without passwords."""
     return repr(_SECRETS_OF_URL.sub("…", text) if "://" in text else text)
@@ -149,18 +153,34 @@ def number_option(
 ) -> Add[Any]:
     """Return an option that takes a whole number from `least` to `most`."""
     kind = click.IntRange(least, most)
-    return click.option(*names, cls=Once, type=kind, default=default, show_default=default is not None, help=help)
+    return option(*names, type=kind, default=default, show_default=default is not None, help=help)
 
 
 def span_option(*names: str, help: str, default: str | None = None) -> Add[Any]:
     """Return an option that takes a time span."""
-    return click.option(*names, cls=Once, type=SPAN, default=default, show_default=default is not None, help=help)
+    return option(*names, type=SPAN, default=default, show_default=default is not None, help=help)
 
 
 def choice_option(*names: str, kind: type[StrEnum], default: StrEnum, help: str) -> Add[Any]:
     """Return an option that takes one of an enum's values."""
     choice = click.Choice([one.value for one in kind])
-    return click.option(*names, cls=Once, type=choice, default=default.value, show_default=True, help=help)
+    return option(*names, type=choice, default=default.value, show_default=True, help=help)
+
+
+listen_options: Final = stacked(
+    click.option(
+        "--notifications/--no-notifications",
+        default=True,
+        help="Listen for notifications in addition to polling, or only poll.",
+    ),
+    option(
+        "--listen-url",
+        envvar="OUTBOXQ_LISTEN_URL",
+        show_envvar=True,
+        help="URL that reaches the database without a connection pooler, for notifications. To hide a password, set the environment variable instead.",
+    ),
+)
+"""Adds `--notifications` and `--listen-url`."""
 
 
 def _filters(noun: str, happened: str, *more: Add[Any]) -> tuple[Add[Any], ...]:
@@ -170,27 +190,23 @@ def _filters(noun: str, happened: str, *more: Add[Any]) -> tuple[Add[Any], ...]:
     since = f"Only {noun} {happened} at most this long ago, e.g. 2h, or since this time."
     until = f"Only {noun} {happened} longer ago than this, e.g. 30m, or before this time."
     return (
-        click.option("-q", "--queue", cls=Once, type=QUEUE, help=f"Only {noun} in this queue."),
-        click.option("--task", cls=Once, type=TASK_NAME, help=f"Only {noun} with this task name."),
-        click.option("--topic", cls=Once, help=f"Only {noun} with this topic."),
+        option("-q", "--queue", type=QUEUE, help=f"Only {noun} in this queue."),
+        option("--task", type=TASK_NAME, help=f"Only {noun} with this task name."),
+        option("--topic", help=f"Only {noun} with this topic."),
         *more,
-        click.option("--since", cls=Once, type=MOMENT, help=since),
-        click.option("--until", cls=Once, type=MOMENT, help=until),
+        option("--since", type=MOMENT, help=since),
+        option("--until", type=MOMENT, help=until),
     )
 
 
 OF_DEAD_LETTERS: Final = _filters(
     "dead letters",
     "that failed",
-    click.option("--key", "partition_key", cls=Once, help="Only dead letters with this partition key."),
-    click.option("--exception", cls=Once, help="Only dead letters with this exception, as module.Class or Class."),
-    click.option(
-        "--group", cls=Once, type=GROUP_ID, help="Only dead letters in this group. `failed summary` prints the ids."
-    ),
+    option("--key", "partition_key", help="Only dead letters with this partition key."),
+    option("--exception", help="Only dead letters with this exception, as module.Class or Class."),
+    option("--group", type=GROUP_ID, help="Only dead letters in this group. `failed summary` prints the ids."),
 )
-OF_TASKS: Final = _filters(
-    "tasks", "enqueued", click.option("--key", cls=Once, help="Only tasks with this partition key.")
-)
+OF_TASKS: Final = _filters("tasks", "enqueued", option("--key", help="Only tasks with this partition key."))
 
 
 def filtered(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:

@@ -47,7 +47,7 @@ from .database import (
     present_outbox,
 )
 from .groups import Group
-from .parameters import Once, span_option
+from .parameters import listen_options, span_option
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -183,18 +183,7 @@ def remove(store: Store, name: str, *, yes: bool, dry_run: bool, reason: str) ->
 @app_option
 @click.option("--name", "names", multiple=True, metavar="NAME", help="Only this relay. May be repeated.")
 @click.option("--burst", is_flag=True, help="Exit as soon as nothing is left to publish.")
-@click.option(
-    "--notifications/--no-notifications",
-    default=True,
-    help="Listen for notifications in addition to polling, or only poll.",
-)
-@click.option(
-    "--listen-url",
-    cls=Once,
-    envvar="OUTBOXQ_LISTEN_URL",
-    show_envvar=True,
-    help="URL that reaches the database without a connection pooler, for notifications. To hide a password, set the environment variable instead.",
-)
+@listen_options
 @span_option("--drain-timeout", help="Time allowed for a batch to finish when the process stops.", default="25s")
 @click.pass_context
 @opens_app

@@ -15,7 +15,7 @@ from .bulk import change_all, recorded_change
 from .changes import confirmation_options, present_operator, say, with_fields
 from .console import tell
 from .database import database_options
-from .parameters import OF_TASKS, TASK_ID, Once, check_choice, filtered, number_option
+from .parameters import OF_TASKS, TASK_ID, check_choice, filtered, number_option, option
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -26,7 +26,7 @@ _LATER: Final = {state.value: state for state in (Waiting.DELAYED, Waiting.RETRY
 @click.command("run-now")
 @click.argument("task_id", required=False, type=TASK_ID)
 @click.option("--all", "everything", is_flag=True, help="Run every delayed and retrying task.")
-@click.option("--status", cls=Once, type=click.Choice(list(_LATER)), help="Only delayed tasks, or only retrying tasks.")
+@option("--status", type=click.Choice(list(_LATER)), help="Only delayed tasks, or only retrying tasks.")
 @number_option("--limit", help="Maximum number of tasks, oldest first.")
 @with_fields(*RUN_NOW.fields)
 @confirmation_options

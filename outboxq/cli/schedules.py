@@ -43,11 +43,11 @@ from .parameters import (
     SCHEDULE,
     SPAN,
     TASK_NAME,
-    Once,
     Read,
     choice_option,
     json_reader,
     number_option,
+    option,
     span_option,
 )
 
@@ -83,13 +83,8 @@ def _read_ahead(text: str) -> timedelta:
 
 
 RULE, MOMENT = Read("rule", read_rule), Read("time", _read_local)
-tz_option = click.option(
-    "--tz",
-    cls=Once,
-    default="UTC",
-    show_default=True,
-    type=Read("text", read_zone),
-    help="IANA time zone for the rule.",
+tz_option = option(
+    "--tz", default="UTC", show_default=True, type=Read("text", read_zone), help="IANA time zone for the rule."
 )
 ticks_option = number_option("-n", "--number", help="Number of ticks to print.", most=_MOST, default=5)
 
@@ -134,7 +129,7 @@ def show_(store: Store, name: str, number: int, *, show_args: bool) -> None:
 @click.argument("rule", type=RULE)
 @tz_option
 @ticks_option
-@click.option("--from", "start", cls=Once, type=MOMENT, help="Print the ticks after this time. Default: now.")
+@option("--from", "start", type=MOMENT, help="Print the ticks after this time. Default: now.")
 @json_option
 def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
     """Print the next ticks of a rule. No database is needed.
@@ -152,15 +147,14 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
 @click.argument("task", type=TASK_NAME)
 @click.argument("rule", type=RULE)
 @tz_option
-@click.option(
+@option(
     "--args",
-    cls=Once,
     default="{}",
     callback=json_reader("an object", '{"days": 7}', dict),
     metavar="JSON",
     help="Arguments for each task by name, as a JSON object; - reads standard input.",
 )
-@click.option("-q", "--queue", cls=Once, type=QUEUE, help="Queue for the tasks.")
+@option("-q", "--queue", type=QUEUE, help="Queue for the tasks.")
 @number_option("--priority", help="Priority for the tasks.", least=-100, most=100)
 @number_option("--max-attempts", help="Maximum number of attempts for each task.")
 @span_option("--timeout", help="Timeout for each task, e.g. 5m.")
@@ -174,8 +168,8 @@ def next_(rule: str, tz: str, number: int, start: datetime | None) -> None:
 @number_option("--catch-up-limit", help="Maximum number of missed ticks to run.", most=10_000, default=100)
 @span_option("--grace", help="Time span after a tick during which its task may still start, e.g. 10m.")
 @span_option("--jitter", help="Maximum random delay for a tick's task, e.g. 30s.")
-@click.option("--starts-at", cls=Once, type=MOMENT, help="Time of the earliest tick. Default: now.")
-@click.option("--ends-at", cls=Once, type=MOMENT, help="End of the schedule. There are no ticks at or after this time.")
+@option("--starts-at", type=MOMENT, help="Time of the earliest tick. Default: now.")
+@option("--ends-at", type=MOMENT, help="End of the schedule. There are no ticks at or after this time.")
 @with_fields(REASON)
 @database_options
 def add(store: Store, name: str, task: str, rule: str, *, reason: str, **options: Any) -> None:
@@ -255,10 +249,8 @@ def remove(store: Store, name: str, *, reason: str, dry_run: bool) -> None:
 
 @schedule.command()
 @click.argument("name", type=SCHEDULE)
-@click.option("--from", "start", cls=Once, type=MOMENT, required=True, help="Time of the first tick.")
-@click.option(
-    "--to", "end", cls=Once, type=MOMENT, required=True, help="End of the period; a tick at this time is left out."
-)
+@option("--from", "start", type=MOMENT, required=True, help="Time of the first tick.")
+@option("--to", "end", type=MOMENT, required=True, help="End of the period; a tick at this time is left out.")
 @click.option("--dry-run", is_flag=True, help="Print the ticks, and enqueue nothing.")
 @with_fields(REASON)
 @yes_option
@@ -297,9 +289,8 @@ def backfill(store: Store, name: str, start: datetime, end: datetime, *, reason:
 
 
 @schedule.command()
-@click.option(
+@option(
     "--ahead",
-    cls=Once,
     type=Read("span", _read_ahead),
     default=f"{HORIZON.total_seconds():.0f}s",
     show_default=True,

@@ -23,7 +23,7 @@ from ..operating.reading import NONE, read_span
 from .console import EXIT_NOT_FOUND, drawn, fail, screen, table, wants_json, write_json
 from .database import database_options, front_end, with_cures
 from .groups import until_stopped
-from .parameters import QUEUE, SPAN, Once, Read, span_option
+from .parameters import QUEUE, SPAN, Read, option, span_option
 from .queues import number, per_key, with_plus
 from .relays import (
     RECEIVER_HEAD,
@@ -71,9 +71,8 @@ _NUMBER = re.compile(r"[-+.\d].*")
 
 
 @click.command(cls=Watching)
-@click.option(
+@option(
     "--watch",
-    cls=Once,
     is_flag=False,
     flag_value=_SECONDS,
     default=None,
@@ -81,9 +80,8 @@ _NUMBER = re.compile(r"[-+.\d].*")
     metavar="[SECONDS]",
     help="Refresh every SECONDS (2 by default) until Ctrl-C.",
 )
-@click.option(
+@option(
     "--by",
-    cls=Once,
     type=click.Choice(["queue", "task"]),
     default="queue",
     help="Print one line for each queue, or for each task name. Default: queue.",
@@ -393,9 +391,7 @@ def _read_number(text: str) -> int:
 def _limit(read: Callable[[str], object], metavar: str, name: str, rule: str, help: str) -> Callable[[Any], Any]:
     """Return the option that sets a rule's limit; `none` switches the rule off."""
     kind = Read("text", lambda text: None if text == NONE else read(text))
-    return click.option(
-        name, rule, cls=Once, type=kind, default=..., metavar=metavar, help=f"{help} `none` removes the limit."
-    )
+    return option(name, rule, type=kind, default=..., metavar=metavar, help=f"{help} `none` removes the limit.")
 
 
 _span_limit, _number_limit = partial(_limit, read_span, "SPAN"), partial(_limit, _read_number, "NUMBER")
@@ -409,7 +405,7 @@ def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[
 @click.command()
 @_span_limit("--max-age", "oldest", "Maximum time since a waiting task became due. Default: 5m.")
 @_number_limit("--max-failed", "failed", "Maximum number of new dead letters. Default: 0.")
-@click.option("--failed-within", cls=Once, type=SPAN, default=..., help="Time span for --max-failed. Default: 1h.")
+@option("--failed-within", type=SPAN, default=..., help="Time span for --max-failed. Default: 1h.")
 @_limit(
     _read_number,
     "PERCENT",

@@ -23,7 +23,7 @@ from .changes import FEW, Exactly, changed, confirmation_options, confirmed, pre
 from .console import EXIT_NOT_FOUND, fail, in_utc, merged, show, table, tell, wants_json, write_json
 from .database import database_options, with_cures
 from .log import HANDLER_LOG, HEAD, PAYLOAD, SPARE, lines, record_of, wait_of
-from .parameters import INSTANT, TASK_ID, Once
+from .parameters import INSTANT, TASK_ID, option
 
 if TYPE_CHECKING:
     from ..store import Explanation, Store
@@ -228,9 +228,7 @@ def steps(store: Store, task_id: str, *, show_results: bool) -> None:
 
 @click.command()
 @click.argument("task_id", type=TASK_ID)
-@click.option(
-    "--from", "from_step", cls=Once, required=True, metavar="STEP", help="Name of the first step to run again."
-)
+@option("--from", "from_step", required=True, metavar="STEP", help="Name of the first step to run again.")
 @with_fields(REASON, TAKE_KEY_BACK)
 @confirmation_options
 @database_options

@@ -36,7 +36,7 @@ from .console import in_utc, merged, show, table, tell, wants_json, write_json
 from .database import database_options, database_options_after_ids, front_end, with_cures
 from .groups import Group
 from .log import PAYLOAD
-from .parameters import OF_DEAD_LETTERS, OF_TASKS, TASK_ID, Once, Read, check_choice, filtered, number_option, stacked
+from .parameters import OF_DEAD_LETTERS, OF_TASKS, TASK_ID, Read, check_choice, filtered, number_option, option, stacked
 from .run_now import run_now
 from .task_report import history, report, rerun, state_at, steps
 
@@ -55,31 +55,19 @@ def task() -> None:
 
 
 @task.command("list")
-@click.option(
-    "--status", cls=Once, type=click.Choice(list(STATES), case_sensitive=False), help="Only tasks in this state."
-)
-@click.option("--worker", cls=Once, type=click.UUID, help="Only tasks that were last claimed by this worker.")
-@click.option(
-    "--batch", cls=Once, type=click.UUID, help="Only tasks in this batch or chain, including the tasks that follow it."
-)
-@click.option("--exception", cls=Once, help="Only tasks whose last error is this exception, as module.Class or Class.")
-@click.option("--idempotency-key", cls=Once, help="Only the task that holds this idempotency key. Needs --task.")
-@click.option(
+@option("--status", type=click.Choice(list(STATES), case_sensitive=False), help="Only tasks in this state.")
+@option("--worker", type=click.UUID, help="Only tasks that were last claimed by this worker.")
+@option("--batch", type=click.UUID, help="Only tasks in this batch or chain, including the tasks that follow it.")
+@option("--exception", help="Only tasks whose last error is this exception, as module.Class or Class.")
+@option("--idempotency-key", help="Only the task that holds this idempotency key. Needs --task.")
+@option(
     "--argument",
-    cls=Once,
     type=Read("name=value", read_argument),
     help="Only tasks with this argument, at any depth, e.g. order_id=17. Needs --queue.",
 )
-@click.option(
-    "--sort",
-    cls=Once,
-    type=click.Choice(list(SORTS)),
-    help="Print the slowest tasks first, by how long they ran or waited.",
-)
-@click.option("--before", cls=Once, type=TASK_ID, help="Only tasks older than the task with this id (the next page).")
-@click.option(
-    "--after", cls=Once, type=TASK_ID, help="Only tasks newer than the task with this id (the previous page)."
-)
+@option("--sort", type=click.Choice(list(SORTS)), help="Print the slowest tasks first, by how long they ran or waited.")
+@option("--before", type=TASK_ID, help="Only tasks older than the task with this id (the next page).")
+@option("--after", type=TASK_ID, help="Only tasks newer than the task with this id (the previous page).")
 @number_option("--limit", help="Maximum number of tasks.", most=10_000, default=50)
 @database_options
 @filtered(*OF_TASKS)
@@ -236,9 +224,7 @@ def explain(store: Store, task_id: str) -> None:
 @task.command()
 @click.argument("task_id", required=False, type=TASK_ID)
 @click.option("--all", "everything", is_flag=True, help="Cancel every waiting and running task.")
-@click.option(
-    "--status", cls=Once, type=click.Choice(["ready", "running"]), help="Only waiting tasks, or only running tasks."
-)
+@option("--status", type=click.Choice(["ready", "running"]), help="Only waiting tasks, or only running tasks.")
 @number_option("--limit", help="Maximum number of tasks, oldest first.")
 @with_fields(*CANCEL.fields)
 @confirmation_options

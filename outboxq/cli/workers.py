@@ -30,7 +30,7 @@ from .console import EXIT_NOT_FOUND, fail, in_utc, merged, show, table, tell, wa
 from .database import database_options
 from .groups import Group
 from .log import PAYLOAD
-from .parameters import QUEUE, Once, span_option
+from .parameters import QUEUE, option, span_option
 from .relays import RECEIVER_HEAD, RECEIVER_SPARE, receiver_rows
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def workers() -> None:
 
 
 @workers.command("list")
-@click.option("-q", "--queue", cls=Once, type=QUEUE, help="Only workers that serve this queue.")
+@option("-q", "--queue", type=QUEUE, help="Only workers that serve this queue.")
 @click.option(
     "--all",
     "with_silent",

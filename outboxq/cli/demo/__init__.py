@@ -9,13 +9,11 @@ import click
 from ...model.forks import CAN_FORK
 from ..console import EXIT_USAGE, command_on_database, fail
 from ..database import Given, is_typed
-from ..parameters import Once, number_option
+from ..parameters import number_option, option
 
 
 @click.command()
-@click.option(
-    "--url", cls=Once, envvar="OUTBOXQ_DATABASE_URL", help="Use this database instead of a temporary SQLite file."
-)
+@option("--url", envvar="OUTBOXQ_DATABASE_URL", help="Use this database instead of a temporary SQLite file.")
 @number_option("--orders", help="Number of orders to place.", least=20, most=5000, default=120)
 @number_option("--workers", help="Number of worker processes.", least=2, most=8, default=3)
 @click.pass_context

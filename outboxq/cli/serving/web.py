@@ -28,7 +28,7 @@ from ..database import (
     schema_option,
     url_option,
 )
-from ..parameters import Once, number_option
+from ..parameters import number_option, option
 from .logs import LogFormat, configure
 from .starting import open_closed_streams
 from .stop_requests import stop_on_signals
@@ -51,33 +51,24 @@ _LARGEST_REQUEST = 2**20
 @app_option
 @url_option
 @schema_option
-@click.option("--host", cls=Once, default="127.0.0.1", show_default=True, help="Address to serve on.")
+@option("--host", default="127.0.0.1", show_default=True, help="Address to serve on.")
 @number_option(
     "--port", help="Port to serve on. Use 0 for a free port, which is printed.", least=0, most=65535, default=8080
 )
 @click.option("--allow-actions", is_flag=True, help="Allow changes. Default: the dashboard is read-only.")
 @click.option("--show-arguments", is_flag=True, help="Show arguments, results and headers. Secret values stay hidden.")
-@click.option(
+@option(
     "--redact",
-    cls=Once,
     metavar="MODULE:FUNCTION",
     help="Function that takes a string and returns it without its sensitive parts. It is applied to arguments, messages and tracebacks.",
 )
-@click.option(
-    "--title", cls=Once, default="", help='Name in the header and title of each page, such as "shop, production".'
-)
-@click.option(
+@option("--title", default="", help='Name in the header and title of each page, such as "shop, production".')
+@option(
     "--token-file",
-    cls=Once,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help=f"File with the token for logging in. The variable {TOKEN} can contain the token itself.",
 )
-@click.option(
-    "--trust-header",
-    cls=Once,
-    metavar="NAME",
-    help="Header with the user's name, such as X-Forwarded-User. Needs --from.",
-)
+@option("--trust-header", metavar="NAME", help="Header with the user's name, such as X-Forwarded-User. Needs --from.")
 @click.option(
     "--from",
     "proxies",

@@ -35,7 +35,7 @@ from ..database import (
     one_app,
     shown,
 )
-from ..parameters import QUEUE, Once, number_option, span_option, stacked
+from ..parameters import QUEUE, listen_options, number_option, option, span_option, stacked
 from .logs import LiveHandler, LogFormat, configure, in_thread, show_live_line
 from .starting import open_closed_streams
 from .stop_requests import Orders, interrupt_main_thread, stacks_on_signal, stop_on_signals
@@ -112,18 +112,7 @@ _worker_options = stacked(
         "--prefetch", help="Number of tasks to claim in advance. Default: enough for 50 ms of work.", least=0
     ),
     span_option("--poll", help="Maximum time between two polls. Default: 30s with notifications, otherwise 500ms."),
-    click.option(
-        "--notifications/--no-notifications",
-        default=DEFAULTS.notifications,
-        help="Listen for notifications in addition to polling, or only poll.",
-    ),
-    click.option(
-        "--listen-url",
-        cls=Once,
-        envvar="OUTBOXQ_LISTEN_URL",
-        show_envvar=True,
-        help="URL that reaches the database without a connection pooler, for notifications. To hide a password, set the environment variable instead.",
-    ),
+    listen_options,
     click.option(
         "--relay/--no-relay",
         default=DEFAULTS.relay,
@@ -139,9 +128,8 @@ _worker_options = stacked(
         help='Time from a handler\'s timeout until its process is killed, with timeout_action="kill".',
         default=f"{DEFAULTS.timeout_grace.total_seconds():g}s",
     ),
-    click.option(
+    option(
         "--isolation",
-        cls=Once,
         default=DEFAULTS.isolation,
         show_default="thread",
         type=click.Choice(Isolation, case_sensitive=False),
@@ -170,26 +158,23 @@ _worker_options = stacked(
         least=0,
         most=LAST_PORT,
     ),
-    click.option(
+    option(
         "--metrics-host",
-        cls=Once,
         default=DEFAULTS.metrics_host,
         show_default=True,
         help="Address for --metrics-port. Anyone who can reach this address can read the names of queues and tasks.",
     ),
     number_option("--processes", help="Number of worker processes.", default=1),
     click.option("--reload", is_flag=True, help="Restart when a Python file under the working directory changes."),
-    click.option(
+    option(
         "--log-level",
-        cls=Once,
         default="INFO",
         show_default=True,
         type=click.Choice(("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"), case_sensitive=False),
         help="Minimum level of the messages that are logged to stderr.",
     ),
-    click.option(
+    option(
         "--log-format",
-        cls=Once,
         default=LogFormat.TEXT,
         show_default="text",
         type=click.Choice(LogFormat, case_sensitive=False),
@@ -208,9 +193,7 @@ _worker_options = stacked(
         help="Store the last 200 lines that the handler logs in each attempt. They may contain personal data.",
     ),
     click.option("--live/--no-live", default=None, help="Show a line with the throughput. Default: on a terminal."),
-    click.option(
-        "--lifeline", cls=Once, type=int, hidden=True, help="File descriptor of the socket to the supervisor."
-    ),
+    option("--lifeline", type=int, hidden=True, help="File descriptor of the socket to the supervisor."),
 )
 """Adds a worker's options. The options that `WorkerOptions` contains are passed on to `Outbox.worker()`."""
 
