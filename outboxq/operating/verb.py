@@ -14,7 +14,7 @@ from ..model import TaskStatus
 from ..model.actions import NewAction, Operator
 from ..model.workers import WorkerOrder
 from . import fields
-from .fields import Field
+from .fields import REASON, Field
 
 if TYPE_CHECKING:
     from ..database.target import Target as Transaction
@@ -148,7 +148,7 @@ class Verb:
     right: Right
     offered: Callable[[State], bool]
     """A function that returns whether a page offers the verb in this state."""
-    fields: tuple[Field, ...] = ()
+    fields: tuple[Field, ...]
     command: tuple[str, ...] = ()
     """The words of the command before the target, followed by its options. () means the noun and the name."""
     hint: str = ""
@@ -248,7 +248,8 @@ class Verb:
 def declare(noun: Noun, name: str, right: Right, **more: Any) -> Callable[[Callable[..., Outcome]], Verb]:
     """Return the decorator that turns a function that calls the store into a verb.
 
-    `more` contains further fields of `Verb`. By default, pages always offer the verb, and its label is its name.
+    `more` contains further fields of `Verb`. By default, pages always offer the verb, its label is its name, and its
+    only field is the reason.
     """
-    more = {"label": name.replace("-", " ").capitalize(), "offered": lambda _state: True, **more}
+    more = {"label": name.replace("-", " ").capitalize(), "offered": lambda _state: True, "fields": (REASON,), **more}
     return lambda act: Verb(noun=noun, name=name, right=right, act=act, help=cleandoc(act.__doc__ or ""), **more)

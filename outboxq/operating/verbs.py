@@ -43,13 +43,7 @@ def _in_status(*statuses: TaskStatus) -> Callable[[State], bool]:
     return lambda state: state.status in statuses
 
 
-@declare(
-    Noun.TASK,
-    "run-now",
-    Right.RETRY,
-    offered=lambda state: state.status is TaskStatus.READY and state.is_delayed,
-    fields=(REASON,),
-)
+@declare(Noun.TASK, "run-now", Right.RETRY, offered=lambda state: state.status is TaskStatus.READY and state.is_delayed)
 def RUN_NOW(store: Store, task: UUID, why: str, using: object) -> Outcome:
     """Make a delayed or retrying task due now."""
     changed = store.run_now(task, reason=why, using=using)
@@ -133,7 +127,6 @@ def CANCEL(store: Store, task: UUID, why: str, using: object, *, force: bool = F
     Right.CANCEL,
     label="Cancel now",
     offered=_in_status(TaskStatus.RUNNING),
-    fields=(REASON,),
     command=("task", "cancel", "--force"),
     is_final=True,
     hint="The worker loses the task: the handler keeps running until it ends, but its outcome is refused.",
@@ -150,7 +143,6 @@ def CANCEL_NOW(store: Store, task: UUID, why: str, using: object) -> Outcome:
     Right.RETRY,
     label="Recover it now",
     offered=lambda state: state.status is TaskStatus.RUNNING and not state.worker_is_live,
-    fields=(REASON,),
     is_final=True,
     hint="Its worker has not been seen lately. If the worker is only frozen, its outcome is refused when it wakes up, but the task may have run twice.",
 )
@@ -192,7 +184,6 @@ def REDRIVE(store: Store, task: UUID, why: str, using: object, *, take_key_back:
     "discard",
     Right.DISCARD,
     offered=_in_status(TaskStatus.FAILED),
-    fields=(REASON,),
     command=("failed", "discard"),
     is_final=True,
 )
@@ -228,7 +219,7 @@ def PAUSE_QUEUE(store: Store, queue: str, why: str, using: object, *, create: bo
     return _said(words if seen.changes else _already_paused(settings), settings, seen)
 
 
-@declare(Noun.QUEUE, "resume", Right.CHANGE, offered=lambda state: state.is_paused, fields=(REASON,), undo="pause")
+@declare(Noun.QUEUE, "resume", Right.CHANGE, offered=lambda state: state.is_paused, undo="pause")
 def RESUME_QUEUE(store: Store, queue: str, _why: str, using: object) -> Outcome:
     """Resume a paused queue."""
     seen = Seen()
@@ -276,7 +267,6 @@ def ORDER(store: Store, queue: str, _why: str, using: object, *, fair: bool, cre
     Right.CHANGE,
     label="Forget its settings",
     offered=lambda state: state.is_unused,
-    fields=(REASON,),
     is_final=True,
     hint="Its limits, its order and its pause are deleted. This cannot be undone.",
 )
@@ -322,7 +312,7 @@ def PAUSE_SCHEDULE(store: Store, schedule: str, why: str, using: object) -> Outc
     return _said(words if seen.changes else _already_paused(found), found, seen)
 
 
-@declare(Noun.SCHEDULE, "resume", Right.CHANGE, offered=lambda state: state.is_paused, fields=(REASON,), undo="pause")
+@declare(Noun.SCHEDULE, "resume", Right.CHANGE, offered=lambda state: state.is_paused, undo="pause")
 def RESUME_SCHEDULE(store: Store, schedule: str, _why: str, using: object) -> Outcome:
     """Resume a paused schedule.
 
@@ -354,7 +344,7 @@ def EDIT(store: Store, schedule: str, _why: str, using: object, **values: Any) -
     return _said("has its new values" if seen.changes else "already had these values", found, seen)
 
 
-@declare(Noun.SCHEDULE, "trigger", Right.CHANGE, label="Trigger one task now", fields=(REASON,))
+@declare(Noun.SCHEDULE, "trigger", Right.CHANGE, label="Trigger one task now")
 def TRIGGER(store: Store, schedule: str, why: str, using: object) -> Outcome:
     """Enqueue a schedule's task now, and print the task's id.
 
@@ -369,7 +359,6 @@ def TRIGGER(store: Store, schedule: str, why: str, using: object) -> Outcome:
     Noun.SCHEDULE,
     "remove",
     Right.CHANGE,
-    fields=(REASON,),
     is_final=True,
     hint="Planted ticks that are not due yet are cancelled. A schedule that is declared in code is stored again by the next worker that starts.",
 )
@@ -428,7 +417,7 @@ def PAUSE_RELAY(store: Store, relay: str, why: str, using: object) -> Outcome:
     return _said(words, {"name": relay, "paused": True}, seen)
 
 
-@declare(Noun.RELAY, "resume", Right.CHANGE, offered=lambda state: state.is_paused, fields=(REASON,), undo="pause")
+@declare(Noun.RELAY, "resume", Right.CHANGE, offered=lambda state: state.is_paused, undo="pause")
 def RESUME_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
     """Resume a paused relay to a broker.
 
@@ -444,7 +433,6 @@ def RESUME_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
     Noun.RELAY,
     "remove",
     Right.CHANGE,
-    fields=(REASON,),
     is_final=True,
     hint="Its unpublished events are deleted. A relay that is declared in code is stored again by the next worker that starts.",
 )

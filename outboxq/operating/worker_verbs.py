@@ -8,7 +8,6 @@ from uuid import UUID
 from ..model import TaskStatus
 from ..model.wording import grouped, plural, unseen
 from ..model.workers import WorkerOrder
-from .fields import REASON
 from .verb import Noun, Outcome, Right, Verb, declare
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     "quiet",
     Right.CHANGE,
     offered=lambda state: not state.has_ended and state.asked_to is None,
-    fields=(REASON,),
     undo="resume",
 )
 def QUIET_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
@@ -37,7 +35,6 @@ def QUIET_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcom
     "resume",
     Right.CHANGE,
     offered=lambda state: not state.has_ended and state.asked_to is WorkerOrder.QUIET,
-    fields=(REASON,),
     undo="quiet",
 )
 def RESUME_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
@@ -50,7 +47,6 @@ def RESUME_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outco
     "stop",
     Right.CHANGE,
     offered=lambda state: not state.has_ended and state.asked_to is not WorkerOrder.STOP,
-    fields=(REASON,),
     is_final=True,
     hint="The worker stops as if it had received SIGTERM: it lets running tasks finish. A supervisor or a service manager may start another worker in its place.",
 )
@@ -63,14 +59,7 @@ def STOP_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome
     return _ordered(store, worker, WorkerOrder.STOP, "has been asked to stop, and will begin to stop", using)
 
 
-@declare(
-    Noun.WORKER,
-    "stacks",
-    Right.CHANGE,
-    label="Show its stacks",
-    offered=lambda state: not state.has_ended,
-    fields=(REASON,),
-)
+@declare(Noun.WORKER, "stacks", Right.CHANGE, label="Show its stacks", offered=lambda state: not state.has_ended)
 def STACKS(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
     """Ask a worker for the stacks of its threads.
 
@@ -87,7 +76,6 @@ def STACKS(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
     Right.CHANGE,
     label="Recover its tasks",
     offered=lambda state: state.holds_lost_tasks,
-    fields=(REASON,),
     is_final=True,
     is_long=True,
     hint="If the worker is only frozen, its outcomes are refused when it wakes up, but the tasks may have run twice.",
@@ -110,7 +98,6 @@ def RECOVER_WORKER(store: Store, worker: UUID, why: str, using: object, *, on_ch
     "end-session",
     Right.CHANGE,
     label="End the session",
-    fields=(REASON,),
     command=("db", "end-session"),
     is_final=True,
     hint="Its open transaction is rolled back, and its program receives an error.",
