@@ -4,10 +4,11 @@ the result, and record the action.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from ..model.unknown_options import nearest, no_queue, no_task_name
 from ..operating.verb import Verb
@@ -20,33 +21,27 @@ if TYPE_CHECKING:
     from ..store import Count, Store
 
 
-def recorded_change(
-    store: Store, verb: Verb, wanted: Mapping[str, Any], limit: int | None, reason: str
-) -> dict[str, Any]:
-    """Return the arguments that record a bulk change in the histories of its tasks and in the list of actions."""
-    operator = present_operator()
-    details = {**wanted, **({} if limit is None else {"limit": limit})}
-    action = verb.action(operator, details=details, reason=reason)
-    return {"reason": operator.because(reason), "on_change": store.actions.adding(action)}
-
-
 def change_all(
     store: Store,
+    verb: Verb,
     wanted: Mapping[str, Any],
-    act: Callable[..., int],
-    count: Callable[[], Count],
-    first: Callable[[int], list[str]],
     *,
+    act: Callable[..., int],
+    count: Callable[..., Count],
+    first: Callable[[int], list[str]],
     limit: int | None,
+    reason: str,
     noun: str,
-    verb: str,
+    happened: str,
     done: str,
     sentence: str = "",
     others: str,
     **answers: bool,
 ) -> None:
-    """Act on the matching tasks that were counted. `sentence` describes the result; the default is `done`."""
-    counted, what = cache(count), in_words(noun, wanted, limit=limit, verb=verb)
+    """Act on the matching tasks that were counted, and record the verb in their histories and in the list of actions.
+    `sentence` describes the result; the default is `done`.
+    """
+    counted, what = cache(partial(count, **wanted)), in_words(noun, wanted, limit=limit, verb=happened)
 
     def to_change() -> Exactly | Count:
         return up_to(limit, counted())
@@ -58,9 +53,25 @@ def change_all(
     if not counted().number:
         tell(none_matched(store, noun, wanted), changed(done, 0, to_change()))
         return
+    operator = present_operator()
+    action = verb.action(operator, details={**wanted, "limit": limit}, reason=reason)
+    act = partial(act, limit=limit, reason=operator.because(reason), on_change=store.actions.adding(action), **wanted)
     with progress(done, to_change(), stoppable=True) as on_progress:
         moved = act(snapshot=counted().snapshot, on_progress=on_progress, stop=on_progress.stop)
     tell(outcome(sentence or done, moved, to_change(), others), changed(done, moved, to_change()))
+
+
+def oldest(
+    store: Store, wanted: Mapping[str, Any], number: int, name: str, states: Iterable[object], **more: object
+) -> list[str]:
+    """Return a line about each of the oldest matching tasks. The filter `name` is set to each of these states in turn,
+    unless it is among the filters that are wanted.
+    """
+    given: dict[str, Any] = {**wanted, **more, "after": UUID(int=0), "limit": number}
+    chosen = [wanted[name]] if name in wanted else states
+    found = [(one, state) for state in chosen for one in store.tasks(**{**given, name: state})]
+    found.sort(key=lambda pair: pair[0].id)
+    return [f"{one.id}  {one.task_name}  {state}" for one, state in found[:number]]
 
 
 _COUNTED_WITHIN = timedelta(days=30)

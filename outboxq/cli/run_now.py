@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
-from uuid import UUID
 
 import click
 
 from ..errors import InvalidTransition
 from ..model import TaskStatus, Waiting
 from ..operating.verbs import RUN_NOW
-from .bulk import change_all, recorded_change
+from .bulk import change_all, oldest
 from .changes import confirmation_options, present_operator, say, with_fields
 from .console import tell
 from .database import database_options
@@ -52,7 +50,22 @@ def run_now(
         wanted["waiting"] = _LATER[status]
     check_choice((task_id,) if task_id else (), wanted, limit, everything=everything, noun="a task")
     if task_id is None:
-        _run_all_now(store, wanted, limit, yes=yes, dry_run=dry_run, reason=reason)
+        change_all(
+            store,
+            RUN_NOW,
+            wanted,
+            act=store.run_all_now,
+            count=store.count_later,
+            first=lambda number: oldest(store, wanted, number, "waiting", _LATER.values(), status=TaskStatus.READY),
+            limit=limit,
+            reason=reason,
+            noun="delayed and retrying tasks",
+            happened="enqueued",
+            done="made due",
+            others="become due or ended in the meantime",
+            yes=yes,
+            dry_run=dry_run,
+        )
         return
     found = store.find(task_id)
     if dry_run:
@@ -62,29 +75,3 @@ def run_now(
         tell(f"{found} would be due now: {would.sentence}", {"id": found, "reason": would.reason})
         return
     say(store, RUN_NOW.do(store, found, operator=present_operator(), reason=reason))
-
-
-def _run_all_now(
-    store: Store, wanted: dict[str, Any], limit: int | None, *, reason: str, yes: bool, dry_run: bool
-) -> None:
-    def first(number: int) -> list[str]:
-        states = [wanted["waiting"]] if "waiting" in wanted else _LATER.values()
-        given = {**wanted, "status": TaskStatus.READY, "after": UUID(int=0), "limit": number}
-        found = [(one, state) for state in states for one in store.tasks(**{**given, "waiting": state})]
-        oldest = sorted(found, key=lambda one: one[0].id)
-        return [f"{one.id}  {one.task_name}  {state}" for one, state in oldest[:number]]
-
-    change_all(
-        store,
-        wanted,
-        partial(store.run_all_now, limit=limit, **wanted, **recorded_change(store, RUN_NOW, wanted, limit, reason)),
-        partial(store.count_later, **wanted),
-        first,
-        limit=limit,
-        noun="delayed and retrying tasks",
-        verb="enqueued",
-        done="made due",
-        others="become due or ended in the meantime",
-        yes=yes,
-        dry_run=dry_run,
-    )

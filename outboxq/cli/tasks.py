@@ -20,7 +20,7 @@ from ..model.wording import brief, grouped, plain, plural
 from ..operating.reading import STATES, read_argument, read_state, state_of
 from ..operating.verb import Noun, Verb
 from ..operating.verbs import CANCEL, CANCEL_BATCH, DISCARD, REDRIVE
-from .bulk import change_all, ensure_known, recorded_change
+from .bulk import change_all, ensure_known, oldest
 from .changes import (
     Exactly,
     add_verbs,
@@ -252,7 +252,23 @@ def cancel(
         wanted["status"] = read_state(status)[0]
     check_choice((task_id,) if task_id else (), wanted, limit, everything=everything, noun="a task")
     if task_id is None:
-        _cancel_all(store, wanted, limit, yes=yes, dry_run=dry_run, reason=reason, force=force)
+        change_all(
+            store,
+            CANCEL,
+            wanted,
+            act=partial(store.cancel_all, force=force),
+            count=partial(store.count_tasks, force=force),
+            first=lambda number: oldest(store, wanted, number, "status", (TaskStatus.RUNNING, TaskStatus.READY)),
+            limit=limit,
+            reason=reason,
+            noun="waiting and running tasks",
+            happened="enqueued",
+            done="cancelled",
+            sentence="cancelled or asked to stop",
+            others="ended or been changed in the meantime",
+            yes=yes,
+            dry_run=dry_run,
+        )
         return
     found = store.find(task_id)
     if dry_run:
@@ -263,37 +279,6 @@ def cancel(
         tell(f"{found}, {known.task_name}, is {known.status} and would {would}", {"id": found, "status": known.status})
         return
     say(store, CANCEL.do(store, found, operator=present_operator(), reason=reason, force=force))
-
-
-def _cancel_all(
-    store: Store, wanted: dict[str, Any], limit: int | None, *, force: bool, reason: str, **answers: bool
-) -> None:
-    def first(number: int) -> list[str]:
-        statuses = [wanted["status"]] if "status" in wanted else [TaskStatus.RUNNING, TaskStatus.READY]
-        pages = [store.tasks(**{**wanted, "status": one}, after=UUID(int=0), limit=number) for one in statuses]
-        oldest = sorted((one for page in pages for one in page), key=lambda one: one.id)
-        return [f"{one.id}  {one.task_name}  {one.status}" for one in oldest[:number]]
-
-    change_all(
-        store,
-        wanted,
-        partial(
-            store.cancel_all,
-            force=force,
-            limit=limit,
-            **wanted,
-            **recorded_change(store, CANCEL, wanted, limit, reason),
-        ),
-        partial(store.count_tasks, force=force, **wanted),
-        first,
-        limit=limit,
-        noun="waiting and running tasks",
-        verb="enqueued",
-        done="cancelled",
-        sentence="cancelled or asked to stop",
-        others="ended or been changed in the meantime",
-        **answers,
-    )
 
 
 for _command in (history, state_at, steps, rerun, run_now):
@@ -385,23 +370,17 @@ def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click
         if take_key_back:
             raise click.UsageError("--take-key-back works only with task ids, so that a person checks each task first")
 
-        def first(number: int) -> list[str]:
-            return [_line(one) for one in store.dead_letters.oldest(limit=number, **wanted)]
-
         change_all(
             store,
+            verb,
             wanted,
-            partial(
-                getattr(store.dead_letters, f"{verb.key}_all"),
-                limit=limit,
-                **wanted,
-                **recorded_change(store, verb, wanted, limit, reason),
-            ),
-            partial(store.dead_letters.count, **wanted),
-            first,
+            act=getattr(store.dead_letters, f"{verb.key}_all"),
+            count=store.dead_letters.count,
+            first=lambda number: [_line(one) for one in store.dead_letters.oldest(limit=number, **wanted)],
             limit=limit,
+            reason=reason,
             noun="dead letters",
-            verb="that failed",
+            happened="that failed",
             done=done,
             others=others,
             yes=yes,
