@@ -237,6 +237,18 @@ def table(
         click.echo("\t".join(plain(cell) for cell in row))
 
 
+def card(head: tuple[str, str], lines: Iterable[tuple[str, object]]) -> None:
+    """Print a record as a table of names and values, without the values that are None."""
+    table(head, [line for line in lines if line[1] is not None])
+
+
+def add_table(head: Sequence[str], rows: Sequence[Sequence[object]], *, spare: Sequence[str] = ()) -> None:
+    """Print an empty line and the table, unless the table has no rows."""
+    if rows:
+        click.echo()
+        table(head, rows, spare=spare)
+
+
 def screen() -> Console:
     """Return a console that prints text as it is, without interpreting markup."""
     from rich.console import Console

@@ -11,7 +11,7 @@ from ..model.unknown_options import no_queue
 from ..model.wording import brief, grouped, plain, rate_of
 from ..operating.verb import Noun, Outcome
 from .changes import add_verbs, note_no_change
-from .console import EXIT_NOT_FOUND, fail, in_utc, merged, show, table, wants_json, write_json
+from .console import EXIT_NOT_FOUND, add_table, card, fail, in_utc, merged, show, wants_json, write_json
 from .database import database_options, front_end
 from .groups import Group
 from .parameters import QUEUE
@@ -80,16 +80,12 @@ def show_(store: Store, name: str) -> None:
         **{one: known[one] for one in ("paused because", "concurrency", "rate", PER_KEY, "order")},
         "workers": numbers.live_workers,
     }
-    table(("queue", name), [(one, value) for one, value in lines.items() if value is not None])
-    if keys:
-        rows = [(one.partition_key, one.dead_letter, one.failed_at, with_plus(one.waiting)) for one in keys]
-        click.echo()
-        table(("held key", "by dead letter", "failed", "waiting"), rows, spare=("failed",))
-    if live:
-        click.echo()
-        head = ("worker", "pid", "version", "busy", "threads", "seen", "order")
-        cells_of = attrgetter("pid", "version", "busy", "concurrency", "last_seen_at")
-        table(head, [(one.host or one.label, *cells_of(one), order_of(one)) for one in live], spare=("version",))
+    card(("queue", name), lines.items())
+    rows = [(one.partition_key, one.dead_letter, one.failed_at, with_plus(one.waiting)) for one in keys]
+    add_table(("held key", "by dead letter", "failed", "waiting"), rows, spare=("failed",))
+    head = ("worker", "pid", "version", "busy", "threads", "seen", "order")
+    cells_of = attrgetter("pid", "version", "busy", "concurrency", "last_seen_at")
+    add_table(head, [(one.host or one.label, *cells_of(one), order_of(one)) for one in live], spare=("version",))
     for problem in found.problems:
         click.echo()
         click.echo(plain(problem.sentence))

@@ -21,6 +21,8 @@ from .changes import Exactly, add_verbs, changed, confirmation_options, confirme
 from .console import (
     EXIT_NOT_FOUND,
     EXIT_USAGE,
+    add_table,
+    card,
     fail,
     in_utc,
     merged,
@@ -111,6 +113,7 @@ def show_(store: Store, name: str) -> None:
     if wants_json():
         write_json(merged(one, {"state": state_of(one), "backlogs": found.backlogs, "held_keys": found.held_keys}))
         return
+    refused = f"{count_of(one.dead_letters)} {plural(one.dead_letters, 'dead letter')}"
     lines: dict[str, object] = {
         "state": state_of(one),
         "paused since": in_utc(one.paused_at),
@@ -120,12 +123,10 @@ def show_(store: Store, name: str) -> None:
         "last error": one.last_error,
         "topics": ", ".join(one.topics),
         "waiting": f"{count_of(one.messages)} {plural(one.messages, 'event')}",
-        "refused": f"{count_of(one.dead_letters)} {plural(one.dead_letters, 'dead letter')}"
-        if one.dead_letters
-        else None,
+        "refused": refused if one.dead_letters else None,
         "redriven": _redriven(one) if one.redriven else None,
     }
-    table(("relay", name), [(key, value) for key, value in lines.items() if value is not None])
+    card(("relay", name), lines.items())
     click.echo()
     backlogs = {backlog.shard: backlog for backlog in found.backlogs}
     rows = [
@@ -138,12 +139,9 @@ def show_(store: Store, name: str) -> None:
         for shard in one.shards
     ]
     table(("shard", "waiting", "oldest", "sent by"), rows)
-    if found.held_keys:
-        click.echo()
-        held = [(key.partition_key, key.waiting, key.event_id, key.dead_letter, key.error) for key in found.held_keys]
-        table(
-            ("held key", "waiting", "by the event", "its dead letter", "error"), held, spare=("error", "by the event")
-        )
+    held = [(key.partition_key, key.waiting, key.event_id, key.dead_letter, key.error) for key in found.held_keys]
+    head = ("held key", "waiting", "by the event", "its dead letter", "error")
+    add_table(head, held, spare=("error", "by the event"))
 
 
 def _redriven(relay: Relay) -> str:

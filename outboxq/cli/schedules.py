@@ -35,7 +35,7 @@ from .changes import (
     with_fields,
     yes_option,
 )
-from .console import in_utc, json_option, merged, show, speaking_plainly, table, tell, wants_json, write_json
+from .console import card, in_utc, json_option, merged, show, speaking_plainly, table, tell, wants_json, write_json
 from .database import database_options, present_outbox
 from .groups import Group
 from .parameters import (
@@ -115,7 +115,7 @@ def show_(store: Store, name: str, number: int, *, show_args: bool) -> None:
     if wants_json():
         write_json(merged(_record(found, following, show_args=show_args), {"next_ticks": following, "ticks": ticks}))
         return
-    table(("schedule", found.name), [(one, value) for one, value in _lines(found, now).items() if value is not None])
+    card(("schedule", found.name), _lines(found, now).items())
     if show_args:
         table(("arguments", found.args), [])
     if following:

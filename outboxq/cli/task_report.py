@@ -20,7 +20,7 @@ from ..model.running import Step
 from ..model.wording import plural, short, span
 from ..operating.fields import REASON, TAKE_KEY_BACK
 from .changes import FEW, Exactly, changed, confirmation_options, confirmed, present_operator, recorded, with_fields
-from .console import EXIT_NOT_FOUND, fail, in_utc, merged, show, table, tell, wants_json, write_json
+from .console import EXIT_NOT_FOUND, add_table, card, fail, in_utc, merged, show, table, tell, wants_json, write_json
 from .database import database_options, with_cures
 from .log import HANDLER_LOG, HEAD, PAYLOAD, SPARE, lines, record_of, wait_of
 from .parameters import INSTANT, TASK_ID, option
@@ -57,7 +57,7 @@ def report(store: Store, task_id: UUID, *, show_args: bool, traceback: bool, han
             "due_because": due_because(found, history),
             "explanation": with_cures(now, "task show"),
             "attempts": [merged(one, without=beside) for one in attempts],
-            "steps": records(steps, show_results=show_args),
+            "steps": _records(steps, show_results=show_args),
             "history": [record_of(one, show_args=show_args, traceback=traceback) for one in history],
         }
         write_json(merged(found, {"due_at": now.due_at}, more, without=hidden))
@@ -65,12 +65,9 @@ def report(store: Store, task_id: UUID, *, show_args: bool, traceback: bool, han
     known = _lines(found, now, history)
     if show_args:
         known |= {"arguments": found.args, "result": found.result}
-    table(("id", str(found.id)), [(name, value) for name, value in known.items() if value is not None])
+    card(("id", str(found.id)), known.items())
     _print_attempts(attempts, traceback=traceback)
-    if steps:
-        click.echo()
-        head = (*STEPS, "result") if show_args else STEPS
-        table(head, cells(steps, show_results=show_args), spare=SPARE_OF_STEPS)
+    add_table(*_steps_table(steps, show_results=show_args), spare=_SPARE_OF_STEPS)
     logged = [one for one in attempts if one.log]
     for one in logged if handler_log else logged[-1:]:
         _print_log(one, whole=handler_log)
@@ -144,18 +141,11 @@ def due_because(found: TaskExecution, history: Iterable[ExecutionEvent]) -> str 
 
 
 def _print_attempts(attempts: Sequence[Attempt], *, traceback: bool) -> None:
-    if attempts:
-        click.echo()
-        table(
-            ("attempt", "started", "ended", "outcome", "error", "exception"),
-            [(a.number, a.started_at, a.ended_at, a.outcome, a.error, a.exception) for a in attempts],
-            spare=("exception", "ended"),
-        )
+    rows = [(a.number, a.started_at, a.ended_at, a.outcome, a.error, a.exception) for a in attempts]
+    add_table(("attempt", "started", "ended", "outcome", "error", "exception"), rows, spare=("exception", "ended"))
     for attempt in attempts if traceback else ():
-        if attempt.traceback:
-            click.echo()
-            head = (f"traceback of attempt {attempt.number}, lease token {attempt.lease_token}",)
-            table(head, [(line,) for line in attempt.traceback.splitlines()])
+        head = (f"traceback of attempt {attempt.number}, lease token {attempt.lease_token}",)
+        add_table(head, [(line,) for line in (attempt.traceback or "").splitlines()])
 
 
 def _print_log(attempt: Attempt, *, whole: bool) -> None:
@@ -164,9 +154,8 @@ def _print_log(attempt: Attempt, *, whole: bool) -> None:
     left = attempt.log_omitted + len(attempt.log) - len(shown)
     more = f"; {left} earlier {plural(left, 'line')} omitted{'' if whole else ' (see --handler-log)'}" if left else ""
     lines = [f"{line.at:%H:%M:%S} {line.level} {line.logger} {line.text}" for line in shown]
-    click.echo()
     head = (f"last lines of attempt {attempt.number}, lease token {attempt.lease_token}{more}",)
-    table(head, [(part,) for line in lines for part in line.splitlines()])
+    add_table(head, [(part,) for line in lines for part in line.splitlines()])
 
 
 @click.command()
@@ -205,8 +194,7 @@ def state_at(store: Store, task_id: str, moment: datetime) -> None:
     show(("id", str(found)), rows, records={"id": str(found), "at": moment, **merged(state)})
 
 
-STEPS: Final = ("number", "step", "time", "token", "sleeps until")
-SPARE_OF_STEPS: Final = ("token",)
+_SPARE_OF_STEPS: Final = ("token",)
 
 
 @click.command()
@@ -221,9 +209,8 @@ def steps(store: Store, task_id: str, *, show_results: bool) -> None:
     found = store.find(task_id)
     store.get(found)  # raises TaskNotFound, because an unknown task has no steps
     completed = store.steps.list(found)
-    head = (*STEPS, "result") if show_results else STEPS
-    rows, found_records = cells(completed, show_results=show_results), records(completed, show_results=show_results)
-    show(head, rows, records=found_records, spare=SPARE_OF_STEPS)
+    head, rows = _steps_table(completed, show_results=show_results)
+    show(head, rows, records=_records(completed, show_results=show_results), spare=_SPARE_OF_STEPS)
 
 
 @click.command()
@@ -262,12 +249,19 @@ def rerun(
     tell(f"{TaskStatus.READY}; {deleted} {plural(deleted, 'step runs', 'steps run')} again", record)
 
 
-def cells(completed: Sequence[Step], *, show_results: bool = False) -> list[tuple[object, ...]]:
-    """Return the cells for each step, in the order of `STEPS`."""
-    names = ("number", "name", "created_at", "lease_token", "due_at", *(("result",) if show_results else ()))
-    return [attrgetter(*names)(step) for step in completed]
+def _steps_table(completed: Sequence[Step], *, show_results: bool) -> tuple[list[str], list[tuple[object, ...]]]:
+    """Return the column headings, and a row for each step."""
+    columns = {
+        "number": "number",
+        "step": "name",
+        "time": "created_at",
+        "token": "lease_token",
+        "sleeps until": "due_at",
+    }
+    columns |= {"result": "result"} if show_results else {}
+    return [*columns], [attrgetter(*columns.values())(step) for step in completed]
 
 
-def records(completed: Sequence[Step], *, show_results: bool) -> list[dict[str, Any]]:
+def _records(completed: Sequence[Step], *, show_results: bool) -> list[dict[str, Any]]:
     """Return the steps in their JSON form."""
     return [merged(step, without=() if show_results else ("result",)) for step in completed]

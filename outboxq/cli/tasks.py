@@ -32,7 +32,7 @@ from .changes import (
     say,
     with_fields,
 )
-from .console import in_utc, merged, show, table, tell, wants_json, write_json
+from .console import add_table, card, in_utc, merged, show, tell, wants_json, write_json
 from .database import database_options, database_options_after_ids, front_end, with_cures
 from .groups import Group
 from .log import PAYLOAD
@@ -486,7 +486,7 @@ def show_batch(store: Store, batch_id: UUID) -> None:
         beside = {"statuses": statuses, "not_completed": tasks, "not_completed_omitted": omitted}
         write_json({**_record(found), **beside})
         return
-    table(("id", str(found.id)), [line for line in _lines(found) if line[1] is not None])
+    card(("id", str(found.id)), _lines(found))
     if found.status is BatchStatus.UNCLOSED:
         click.echo(plain(f"  to cancel it: {front_end('batch show').typed(('batch', 'cancel', str(found.id)))}"))
     if not listed:
@@ -495,9 +495,8 @@ def show_batch(store: Store, batch_id: UUID) -> None:
         typed = front_end("batch show").typed
         for act in ("redrive", "discard"):
             click.echo(plain(f"  to {act} the first: {typed(('failed', act, str(listed[0].id)))}"))
-    click.echo()
     rows = [(one.id, one.task_name, one.status, one.error) for one in listed]
-    table(("not completed", "task", "status", "error"), rows)
+    add_table(("not completed", "task", "status", "error"), rows)
     if omitted:
         command = front_end("batch show").typed(("task", "list", "--batch", str(batch_id)))
         click.echo(f"{omitted} more: {command}", err=True)

@@ -26,7 +26,7 @@ from .changes import (
     say,
     with_fields,
 )
-from .console import EXIT_NOT_FOUND, fail, in_utc, merged, show, table, tell, wants_json, write_json
+from .console import EXIT_NOT_FOUND, add_table, card, fail, in_utc, merged, show, tell, wants_json, write_json
 from .database import database_options
 from .groups import Group
 from .log import PAYLOAD
@@ -148,18 +148,12 @@ def show_(store: Store, worker: str) -> None:
     }
     if not (is_live or has_ended):
         lines["recovered"] = _tasks(len(taken.tasks), more=not taken.is_complete)
-    table(("worker", found.label), [(name, value) for name, value in lines.items() if value is not None])
-    if found.receivers:
-        click.echo()
-        table(RECEIVER_HEAD, receiver_rows(now, sources_of(found.receivers)), spare=RECEIVER_SPARE)
-    if running:
-        click.echo()
-        rows = [(one.id, one.task_name, one.queue, one.attempt, one.started_at) for one in running]
-        table(("running" if is_live else "held", "task", "queue", "attempt", "started"), rows, spare=("started",))
-    if taken.tasks:
-        click.echo()
-        ends = [(one.task_id, one.task_name, one.event_type, one.status, one.at, one.reason) for one in taken.tasks]
-        table(("recovered", "task", "by", "status now", "at", "reason"), ends, spare=("at", "reason"))
+    card(("worker", found.label), lines.items())
+    add_table(RECEIVER_HEAD, receiver_rows(now, sources_of(found.receivers)), spare=RECEIVER_SPARE)
+    rows = [(one.id, one.task_name, one.queue, one.attempt, one.started_at) for one in running]
+    add_table(("running" if is_live else "held", "task", "queue", "attempt", "started"), rows, spare=("started",))
+    ends = [(one.task_id, one.task_name, one.event_type, one.status, one.at, one.reason) for one in taken.tasks]
+    add_table(("recovered", "task", "by", "status now", "at", "reason"), ends, spare=("at", "reason"))
 
 
 @workers.command("stacks")
