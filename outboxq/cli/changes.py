@@ -12,11 +12,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from select import select
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -24,7 +23,7 @@ import click
 from ..model.actions import CommandAction, Interface, NewAction, Operator
 from ..model.wording import grouped, plain
 from ..operating.fields import Field
-from ..operating.verb import Noun, Outcome, ValueMissing, Verb
+from ..operating.verb import Noun, Outcome, Target, ValueMissing, Verb
 from ..operating.verbs import verbs_of
 from .console import fail, tell, wants_json
 from .database import database_options
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
     from ..store import Count, Store
 
 T = TypeVar("T")
-_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 EXIT_DECLINED: Final = 1
 _EXIT_USAGE: Final = 2
@@ -341,27 +339,37 @@ def recorded(
     target: str | None,
     change: Callable[[Transaction], T],
     *,
-    details: Mapping[str, Any] = _NOTHING,
-    reason: str = "",
-    number: Callable[[T], int] = lambda _: 1,
+    number: Callable[[T], int],
+    **more: Any,
 ) -> T:
-    """Make a change that is not one of the verbs, and record it under this action in the same transaction."""
-    new = NewAction(operator=present_operator(), action=action, target=target, details=details, reason=reason)
+    """Make a change that is not one of the verbs, and record it under this action in the same transaction. `more`
+    contains further fields of the record.
+    """
+    new = NewAction(operator=present_operator(), action=action, target=target, **more)
     return store.actions.record(new, change, number=number)
 
 
-def adding(
-    store: Store, action: CommandAction, *, details: Mapping[str, Any], reason: str
-) -> Callable[[Transaction, int], None]:
+def adding(store: Store, action: CommandAction, **more: Any) -> Callable[[Transaction, int], None]:
     """Return an `on_change` function for a bulk change that is not one of the verbs. The function records the action in
     each transaction of the bulk change.
     """
-    return store.actions.adding(NewAction(operator=present_operator(), action=action, details=details, reason=reason))
+    return store.actions.adding(NewAction(operator=present_operator(), action=action, **more))
 
 
 def say(_store: Store, outcome: Outcome) -> None:
     """Print the outcome's answer if it has one, otherwise its sentence."""
     tell(outcome.answer or outcome.sentence, outcome.record)
+
+
+def carry_out(
+    store: Store, verb: Verb, target: Target, show: Callable[[Store, Outcome], None] = say, **values: Any
+) -> None:
+    """Carry out the verb for the person at the command line, and print the outcome with `show`."""
+    try:
+        outcome = verb.do(store, target, operator=present_operator(), **values)
+    except ValueMissing as error:
+        raise click.UsageError(str(error)) from None
+    show(store, outcome)
 
 
 def note_no_change(outcome: Outcome) -> None:
@@ -386,13 +394,8 @@ def with_fields(*fields: Field) -> Add[Any]:
 
 def _command_of(verb: Verb, show: Callable[[Store, Outcome], None]) -> click.Command:
     def act(store: Store, target: Any, **values: Any) -> None:
-        try:
-            find = {Noun.TASK: store.find, Noun.WORKER: store.worker_orders.find}.get(verb.noun)
-            found = target if find is None else find(target)
-            outcome = verb.do(store, found, operator=present_operator(), **values)
-        except ValueMissing as error:
-            raise click.UsageError(str(error)) from None
-        show(store, outcome)
+        find = {Noun.TASK: store.find, Noun.WORKER: store.worker_orders.find}.get(verb.noun)
+        carry_out(store, verb, target if find is None else find(target), show, **values)
 
     command = _TARGETS[verb.noun](with_fields(*verb.fields)(database_options(act)))
     return click.command(verb.name, help=verb.help)(command)

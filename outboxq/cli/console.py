@@ -142,12 +142,9 @@ _COMMAND = re.compile(
 
 def _as_typed(sentence: str) -> str:
     """Return a message with its commands as they are typed in the framework whose command is running."""
-    context = click.get_current_context(silent=True)
-    while context is not None and (context := context.parent) is not None:
-        group = context.command
-        if isinstance(group, Group):
-            program = group.program(context)
-            return sentence if program == context.find_root().command_path else _COMMAND.sub(f"{program} ", sentence)
+    for context, group in _groups():
+        program = group.program(context)
+        return sentence if program == context.find_root().command_path else _COMMAND.sub(f"{program} ", sentence)
     return sentence
 
 
@@ -203,12 +200,16 @@ def _longest_statement() -> timedelta:
 
 def _upgrade_of_the_group() -> str | None:
     """Return the current group's `upgrade` command as a user would type it; None if the group has no such command."""
+    upgrading = (one for one in _groups() if one[1].get_command(one[0], "upgrade") is not None)
+    return next((f"{group.typed(context)} upgrade" for context, group in upgrading), None)
+
+
+def _groups() -> Iterator[tuple[click.Context, Group]]:
+    """Yield the groups that the current command belongs to, beginning with the innermost."""
     context = click.get_current_context(silent=True)
     while context is not None and (context := context.parent) is not None:
-        group = context.command
-        if isinstance(group, Group) and group.get_command(context, "upgrade") is not None:
-            return f"{group.typed(context)} upgrade"
-    return None
+        if isinstance(context.command, Group):
+            yield context, context.command
 
 
 def fail(sentence: str, code: int, error: errors.OutboxqError | None = None) -> NoReturn:

@@ -10,7 +10,7 @@ from ..errors import InvalidTransition
 from ..model import TaskStatus, Waiting
 from ..operating.verbs import RUN_NOW
 from .bulk import change_all, oldest
-from .changes import confirmation_options, present_operator, say, with_fields
+from .changes import carry_out, confirmation_options, with_fields
 from .console import tell
 from .database import database_options
 from .parameters import OF_TASKS, TASK_ID, check_choice, filtered, number_option, option
@@ -74,4 +74,4 @@ def run_now(
         would = store.explain(found)
         tell(f"{found} would be due now: {would.sentence}", {"id": found, "reason": would.reason})
         return
-    say(store, RUN_NOW.do(store, found, operator=present_operator(), reason=reason))
+    carry_out(store, RUN_NOW, found, reason=reason)

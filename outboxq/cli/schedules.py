@@ -21,15 +21,15 @@ from ..model.schedules import HORIZON, CatchUp, NewSchedule, Overlap, Schedule
 from ..model.wording import plain, plural
 from ..operating.fields import REASON, checked
 from ..operating.reading import read_rule, read_span, read_zone
-from ..operating.verb import Noun, Outcome, Seen, ValueMissing
+from ..operating.verb import Noun, Outcome, Seen
 from ..operating.verbs import EDIT, REMOVE
 from .changes import (
     Exactly,
     add_verbs,
+    carry_out,
     changed,
     confirmed,
     note_no_change,
-    present_operator,
     recorded,
     say,
     with_fields,
@@ -222,10 +222,7 @@ def edit(store: Store, name: str, **values: Any) -> None:
     """Change a schedule. With APP, the arguments are checked against the task's function."""
     if values["args"] is not ... and (outbox := present_outbox()) is not None:
         values["args"] = checked(outbox, store.schedules.get(name).task_name, values["args"])
-    try:
-        _print_outcome(store, EDIT.do(store, name, operator=present_operator(), **values))
-    except ValueMissing as error:
-        raise click.UsageError(str(error)) from None
+    carry_out(store, EDIT, name, _print_outcome, **values)
 
 
 @schedule.command()
@@ -244,7 +241,7 @@ def remove(store: Store, name: str, *, reason: str, dry_run: bool) -> None:
         sentence = f"{found.name!r}, which enqueues {found.task_name} {sentence_of(found)}, would be deleted"
         tell(sentence, {"name": name, "removed": False})
         return
-    say(store, REMOVE.do(store, name, operator=present_operator(), reason=reason))
+    carry_out(store, REMOVE, name, reason=reason)
 
 
 @schedule.command()

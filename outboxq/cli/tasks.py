@@ -24,12 +24,12 @@ from .bulk import change_all, ensure_known, oldest
 from .changes import (
     Exactly,
     add_verbs,
+    carry_out,
     changed,
     confirmation_options,
     confirmed,
     present_operator,
     progress,
-    say,
     with_fields,
 )
 from .console import add_table, card, in_utc, merged, show, tell, wants_json, write_json
@@ -278,7 +278,7 @@ def cancel(
         would = "be asked to stop" if known.status is TaskStatus.RUNNING and not force else "be cancelled"
         tell(f"{found}, {known.task_name}, is {known.status} and would {would}", {"id": found, "status": known.status})
         return
-    say(store, CANCEL.do(store, found, operator=present_operator(), reason=reason, force=force))
+    carry_out(store, CANCEL, found, reason=reason, force=force)
 
 
 for _command in (history, state_at, steps, rerun, run_now):

@@ -20,10 +20,10 @@ from .changes import (
     FEW,
     Exactly,
     add_verbs,
+    carry_out,
     confirmation_options,
     confirmed,
     present_operator,
-    say,
     with_fields,
 )
 from .console import EXIT_NOT_FOUND, add_table, card, fail, in_utc, merged, show, tell, wants_json, write_json
@@ -196,7 +196,7 @@ def recover_(store: Store, worker: str, *, reason: str, yes: bool, dry_run: bool
     what = f"running tasks of the worker {worker}"
     if not confirmed(count, what, yes=yes, dry_run=dry_run, done="recovered", first=first):
         return
-    say(store, RECOVER_WORKER.do(store, worker_id, operator=present_operator(), reason=reason))
+    carry_out(store, RECOVER_WORKER, worker_id, reason=reason)
 
 
 def order_of(worker: LiveWorker) -> str | None:

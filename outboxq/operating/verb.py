@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from inspect import cleandoc
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -197,22 +199,16 @@ class Verb:
         """
         former = None if undoes is None else self._former_reason(store, undoes, target, using)
         reason = former or reason
-        why, given = (
-            former or operator.because(reason),
-            {one.name: values[one.name] for one in self.fields if one.name in values},
-        )
+        why = former or operator.because(reason)
+        given = {one.name: values[one.name] for one in self.fields if one.name in values}
         given |= {one.name: "changed" for one in self.fields if one.is_hidden and given.get(one.name, ...) is not ...}
         action = self.action(operator, target=str(target), details=given, reason=reason)
+        act = partial(self.act, store, target, why, **values)
         if self.is_long:
-            outcome = self.act(store, target, why, using, on_change=store.actions.adding(action), **values)
+            outcome = act(using, on_change=store.actions.adding(action))
         else:
-
-            def change(transaction: Transaction) -> Outcome:
-                return self.act(store, target, why, transaction, **values)
-
-            outcome = store.actions.record(
-                action, change, number=lambda made: made.changes, replaced=lambda made: made.replaced, using=using
-            )
+            number, replaced = attrgetter("changes"), attrgetter("replaced")
+            outcome = store.actions.record(action, act, number=number, replaced=replaced, using=using)
         return replace(outcome, subject=self.noun.of(target), action=action.id)
 
     def _former_reason(self, store: Store, action_id: UUID, target: Target, using: object) -> str | None:
