@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -29,15 +29,7 @@ if TYPE_CHECKING:
 @option("--since", type=MOMENT, help="Only changes made at most this long ago, e.g. 2h, or since this time.")
 @number_option("--limit", help="Maximum number of changes.", most=10_000, default=50)
 @database_options
-def actions(
-    store: Store,
-    *,
-    operator: str | None,
-    action: str | None,
-    target: str | None,
-    since: timedelta | datetime | None,
-    limit: int,
-) -> None:
+def actions(store: Store, *, since: timedelta | datetime | None, limit: int, **wanted: Any) -> None:
     """List the changes that people made: who, what, and why.
 
     The newest change comes first. Each change made with a command, in the dashboard or in Django's admin is recorded in
@@ -45,7 +37,7 @@ def actions(
     set, the login name.
     """
     start = store.now() - since if isinstance(since, timedelta) else since
-    found = store.actions.list(operator=operator, action=action, target=target, since=start, limit=limit)
+    found = store.actions.list(since=start, limit=limit, **wanted)
     rows = []
     for one in found:
         details = ", ".join(f"{name}={value}" for name, value in as_json(one.details).items())

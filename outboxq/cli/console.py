@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from importlib import import_module
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, NoReturn, TypeVar
 from uuid import UUID
 
 import click
@@ -226,8 +226,17 @@ def fail(sentence: str, code: int, error: errors.OutboxqError | None = None) -> 
     sys.exit(code)
 
 
+class Lines(NamedTuple):
+    """A table."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    spare: Sequence[str] = ()
+    """The columns that are left out on a narrow terminal, in this order."""
+
+
 def table(
-    head: Sequence[str], rows: Sequence[Sequence[object]], *, spare: Sequence[str] = (), whole: Collection[str] = ()
+    head: Sequence[str], rows: Sequence[Sequence[object]], spare: Sequence[str] = (), *, whole: Collection[str] = ()
 ) -> None:
     """Print a table: laid out by `drawn` on a terminal, tab-separated in a pipe."""
     if sys.stdout.isatty():
@@ -243,7 +252,7 @@ def card(head: tuple[str, str], lines: Iterable[tuple[str, object]]) -> None:
     table(head, [line for line in lines if line[1] is not None])
 
 
-def add_table(head: Sequence[str], rows: Sequence[Sequence[object]], *, spare: Sequence[str] = ()) -> None:
+def add_table(head: Sequence[str], rows: Sequence[Sequence[object]], spare: Sequence[str] = ()) -> None:
     """Print an empty line and the table, unless the table has no rows."""
     if rows:
         click.echo()
@@ -378,17 +387,17 @@ def wants_json() -> bool:
 
 def show(
     head: Sequence[str],
-    rows: Iterable[Sequence[object]],
+    rows: Sequence[Sequence[object]],
+    spare: Sequence[str] = (),
     *,
     records: object,
-    spare: Sequence[str] = (),
     whole: Collection[str] = (),
 ) -> None:
     """Print the rows as a `table` or, with `--json`, print the `records`: a list or a single record."""
     if wants_json():
         write_json(records)
     else:
-        table(head, [*rows], spare=spare, whole=whole)
+        table(head, rows, spare=spare, whole=whole)
 
 
 def tell(sentence: str, record: object) -> None:

@@ -477,10 +477,6 @@ def completions(kind: str, context: click.Context, incomplete: str) -> list[Comp
     ]
 
 
-def _queues(store: Store) -> Iterable[tuple[str, str]]:
-    return ((one.queue, "") for one in store.queues.list())
-
-
 def _tasks(store: Store) -> Iterable[tuple[str, str]]:
     outbox = present_outbox()
     declared = () if outbox is None else ((task.name, task.options.queue) for task in outbox.tasks)
@@ -488,18 +484,10 @@ def _tasks(store: Store) -> Iterable[tuple[str, str]]:
     return (*((one.task_name, one.queue) for one in counted if one.task_name is not None), *declared)
 
 
-def _schedules(store: Store) -> Iterable[tuple[str, str]]:
-    return ((one.name, one.rule) for one in store.schedules.list())
-
-
-def _groups(store: Store) -> Iterable[tuple[str, str]]:
-    found = store.dead_letters.groups().groups
-    return ((one.id, f"{one.task_name}: {one.message}") for one in found)
-
-
 _SOURCES: Final[Mapping[str, Callable[[Store], Iterable[tuple[str, str]]]]] = {
-    "queue": _queues,
+    "queue": lambda store: ((one.queue, "") for one in store.queues.list()),
     "task": _tasks,
-    "schedule": _schedules,
-    "group": _groups,
+    "schedule": lambda store: ((one.name, one.rule) for one in store.schedules.list()),
+    "group": lambda store: ((one.id, f"{one.task_name}: {one.message}") for one in store.dead_letters.groups().groups),
 }
+"""The names that a shell can offer, each with a hint, keyed by kind."""

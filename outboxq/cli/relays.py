@@ -5,7 +5,7 @@ that `outboxq status` and `outboxq workers show` print.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +21,7 @@ from .changes import Exactly, add_verbs, changed, confirmation_options, confirme
 from .console import (
     EXIT_NOT_FOUND,
     EXIT_USAGE,
+    Lines,
     add_table,
     card,
     fail,
@@ -65,24 +66,6 @@ Exit codes:
   77  the database role lacks a privilege
 """
 
-RELAY_HEAD: Final = (
-    "relay",
-    "state",
-    "waiting",
-    "oldest",
-    "refused",
-    "redriven",
-    "shards",
-    "sent by",
-    "topics",
-    "last error",
-)
-RELAY_SPARE: Final = ("topics", "last error", "sent by", "shards", "oldest", "redriven")
-"""The columns that are left out first on a narrow terminal."""
-
-RECEIVER_HEAD: Final = ("received from", "state", "for", "workers", "tasks", "last error")
-RECEIVER_SPARE: Final = ("tasks", "last error")
-
 
 @click.group(cls=Group)
 def relay() -> None:
@@ -96,7 +79,7 @@ def list_(store: Store) -> None:
 
     A + after a count means that there are more.
     """
-    show(RELAY_HEAD, relay_rows(store), records=store.relays.list(), spare=RELAY_SPARE)
+    show(*relay_lines(store), records=store.relays.list())
 
 
 @relay.command("show")
@@ -129,15 +112,11 @@ def show_(store: Store, name: str) -> None:
     card(("relay", name), lines.items())
     click.echo()
     backlogs = {backlog.shard: backlog for backlog in found.backlogs}
-    rows = [
-        (
-            shard.shard,
-            0 if (backlog := backlogs.get(shard.shard)) is None else backlog.messages,
-            None if backlog is None else brief(found.at - backlog.oldest_at),
-            shard.worker or shard.worker_id,
-        )
-        for shard in one.shards
-    ]
+    rows: list[tuple[object, ...]] = []
+    for shard in one.shards:
+        backlog, worker = backlogs.get(shard.shard), shard.worker or shard.worker_id
+        waits = (0, None) if backlog is None else (backlog.messages, brief(found.at - backlog.oldest_at))
+        rows.append((shard.shard, *waits, worker))
     table(("shard", "waiting", "oldest", "sent by"), rows)
     held = [(key.partition_key, key.waiting, key.event_id, key.dead_letter, key.error) for key in found.held_keys]
     head = ("held key", "waiting", "by the event", "its dead letter", "error")
@@ -223,39 +202,38 @@ def run(
 add_verbs(relay, Noun.RELAY)
 
 
-def relay_rows(store: Store) -> list[tuple[object, ...]]:
-    """Return a row for each relay. A + after a count means that there are more."""
+def _senders(relay: Relay) -> dict[str, None]:
+    return dict.fromkeys(shard.worker or str(shard.worker_id) for shard in relay.shards if shard.worker_id)
+
+
+_COLUMNS: Final[Mapping[str, Callable[[Relay, datetime], object]]] = {
+    "relay": lambda one, _: one.name,
+    "state": lambda one, _: state_of(one).value,
+    "waiting": lambda one, _: count_of(one.messages),
+    "oldest": lambda one, now: None if one.oldest_at is None else brief(now - one.oldest_at),
+    "refused": lambda one, _: count_of(one.dead_letters),
+    "redriven": lambda one, _: count_of(one.redriven),
+    "shards": lambda one, _: len(one.shards),
+    "sent by": lambda one, _: ", ".join(_senders(one)) or None,
+    "topics": lambda one, _: ", ".join(one.topics),
+    "last error": lambda one, _: one.last_error if one.failing_since else None,
+}
+"""The columns of the table of relays. Each function takes a relay and the current time."""
+
+
+def relay_lines(store: Store) -> Lines:
+    """Return the table of relays. A + after a count means that there are more."""
     now = store.now()
-    rows: list[tuple[object, ...]] = []
-    for one in store.relays.list():
-        owners = dict.fromkeys(shard.worker or str(shard.worker_id) for shard in one.shards if shard.worker_id)
-        rows.append(
-            (
-                one.name,
-                state_of(one).value,
-                count_of(one.messages),
-                None if one.oldest_at is None else brief(now - one.oldest_at),
-                count_of(one.dead_letters),
-                count_of(one.redriven),
-                len(one.shards),
-                ", ".join(owners) or None,
-                ", ".join(one.topics),
-                one.last_error if one.failing_since else None,
-            )
-        )
-    return rows
+    rows = [[cell(one, now) for cell in _COLUMNS.values()] for one in store.relays.list()]
+    return Lines([*_COLUMNS], rows, ("topics", "last error", "sent by", "shards", "oldest", "redriven"))
 
 
-def receiver_rows(now: datetime, sources: Iterable[SourceState]) -> list[tuple[object, ...]]:
-    """Return a row for each source, with the time since the source began to fail."""
-    return [
-        (
-            one.source,
-            one.state,
-            None if one.failing_since is None else brief(max(now - one.failing_since, timedelta(0))),
-            f"{one.failing} of {one.workers}" if one.failing else one.workers,
-            ", ".join(one.tasks),
-            one.last_error,
-        )
-        for one in sources
-    ]
+def receiver_lines(now: datetime, sources: Iterable[SourceState]) -> Lines:
+    """Return the table of sources, with the time since each source began to fail."""
+    head = ("received from", "state", "for", "workers", "tasks", "last error")
+    rows = []
+    for one in sources:
+        since = None if one.failing_since is None else brief(max(now - one.failing_since, timedelta(0)))
+        workers = f"{one.failing} of {one.workers}" if one.failing else one.workers
+        rows.append((one.source, one.state, since, workers, ", ".join(one.tasks), one.last_error))
+    return Lines(head, rows, ("tasks", "last error"))

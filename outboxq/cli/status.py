@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
@@ -20,19 +20,12 @@ from ..model.unknown_options import no_queue
 from ..model.wording import brief, grouped, plain, plural, rate_of, short
 from ..model.workers import SourceState, sources_of
 from ..operating.reading import NONE, read_span
-from .console import EXIT_NOT_FOUND, drawn, fail, screen, table, wants_json, write_json
+from .console import EXIT_NOT_FOUND, Lines, drawn, fail, screen, table, wants_json, write_json
 from .database import database_options, front_end, with_cures
 from .groups import until_stopped
 from .parameters import QUEUE, SPAN, Read, option, span_option
 from .queues import number, per_key, with_plus
-from .relays import (
-    RECEIVER_HEAD,
-    RECEIVER_SPARE,
-    RELAY_HEAD,
-    RELAY_SPARE,
-    receiver_rows,
-    relay_rows,
-)
+from .relays import receiver_lines, relay_lines
 
 if TYPE_CHECKING:
     from ..store import Cure, Statistics, Store
@@ -43,15 +36,6 @@ _SPARE_NOW: Final = ("retrying", "delayed", "workers", "running", "oldest", "")
 _SPARE_HAPPENED: Final = ("cancelled", "retried", "per s", "completed")
 _SPARE_TIMES: Final = ("wait p99", "run p99", "wait p50", "run p50")
 """The columns that are left out first on a narrow terminal, for each of three tables."""
-
-
-class Lines(NamedTuple):
-    """A table."""
-
-    head: Sequence[str]
-    rows: Sequence[Sequence[object]]
-    spare: Sequence[str] = ()
-    """The columns that are left out on a narrow terminal, in this order."""
 
 
 class Watching(click.Command):
@@ -113,7 +97,7 @@ def status(store: Store, watch: float | None, by: Literal["queue", "task"], wind
             write_json(whole, line=watch is not None)
             return
         for one in (*tables(look()), *_relays_and_receivers(store)):
-            table(one.head, one.rows, spare=one.spare)
+            table(*one)
         if watch is not None:
             click.echo()
 
@@ -134,9 +118,7 @@ def _sources(store: Store) -> list[SourceState]:
 
 
 def _relays_and_receivers(store: Store) -> list[Lines]:
-    receivers = receiver_rows(store.now(), _sources(store))
-    found = (Lines(RELAY_HEAD, relay_rows(store), RELAY_SPARE), Lines(RECEIVER_HEAD, receivers, RECEIVER_SPARE))
-    return [one for one in found if one.rows]
+    return [one for one in (relay_lines(store), receiver_lines(store.now(), _sources(store))) if one.rows]
 
 
 def _watch(

@@ -76,15 +76,11 @@ def list_(
     *,
     wanted: dict[str, Any],
     status: str | None,
-    worker: UUID | None,
-    batch: UUID | None,
-    exception: str | None,
-    idempotency_key: str | None,
-    argument: tuple[str, object] | None,
     sort: str | None,
     before: str | None,
     after: str | None,
     limit: int,
+    **options: Any,
 ) -> None:
     """List tasks, newest first, and say why each one is waiting.
 
@@ -96,14 +92,8 @@ def list_(
     if --queue or --task names an unknown queue or task.
     """
     chosen, waiting = (None, None) if status is None else read_state(status)
-    given: dict[str, Any] = {
-        "status": chosen,
-        "waiting": waiting,
-        "worker": worker,
-        "batch": batch,
-        "exception": exception,
-    }
-    given |= {"idempotency_key": idempotency_key, "argument": argument}
+    names = ("worker", "batch", "exception", "idempotency_key", "argument")
+    given = {"status": chosen, "waiting": waiting, **{name: options[name] for name in names}}
     wanted |= {name: value for name, value in given.items() if value is not None}
     place = {name: store.find(one) for name, one in (("before", before), ("after", after)) if one is not None}
     if sort is not None:
@@ -112,8 +102,8 @@ def list_(
         _list_slowest(store, sort, limit, wanted)
         return
     page, found = _listed(store, wanted, place, limit)
-    if batch is not None and not found:
-        store.batches.get(batch)  # raises BatchNotFound: an empty list would look as if the batch existed
+    if "batch" in wanted and not found:
+        store.batches.get(wanted["batch"])  # raises BatchNotFound: an empty list would look as if the batch existed
     ahead, now = store.outlooks(found), store.now()
     rows, states = [], {}
     for one in found:
@@ -136,20 +126,12 @@ def _list_slowest(store: Store, sort: str, limit: int, wanted: Mapping[str, Any]
     from ..store import Slow
 
     found = store.slowest(by=Slow(sort), limit=limit, **wanted)
-    column = SORTS[sort]
-    rows = [
-        (
-            one.id,
-            one.task_name,
-            one.queue,
-            one.status.lower(),
-            brief(found.times[one.id]),
-            one.created_at,
-            one.last_error,
-        )
-        for one in found.tasks
-    ]
-    records = [merged(one, {column: found.times[one.id]}, without=PAYLOAD) for one in found.tasks]
+    column, rows, records = SORTS[sort], [], []
+    for one in found.tasks:
+        time = found.times[one.id]
+        identity = (one.id, one.task_name, one.queue, one.status.lower())
+        rows.append((*identity, brief(time), one.created_at, one.last_error))
+        records.append(merged(one, {column: time}, without=PAYLOAD))
     head = ("id", "task", "queue", "state", column, "created", "last error")
     show(head, rows, records=records, spare=("created", "queue", "last error"))
     if found.is_cut:
@@ -177,11 +159,7 @@ def _point_onward(page: TaskPage, wanted: Mapping[str, Any], *, upward: bool) ->
     following, option = (page.newer, "--after") if upward else (page.older, "--before")
     if following is None:
         return
-    cut = (
-        f"only {grouped(page.looked_at)} {plural(page.looked_at, 'task was', 'tasks were')} read; "
-        if page.is_cut
-        else ""
-    )
+    read = f"only {grouped(page.looked_at)} {plural(page.looked_at, 'task was', 'tasks were')} read; "
     if (waiting := wanted.get("waiting")) is not None:  # the words for `--status` include this state
         wanted = {**{name: value for name, value in wanted.items() if name != "waiting"}, "status": waiting}
     if (argument := wanted.get("argument")) is not None:
@@ -189,7 +167,7 @@ def _point_onward(page: TaskPage, wanted: Mapping[str, Any], *, upward: bool) ->
     given = {**wanted, option[2:]: following}
     options = [f"--{name.replace('_', '-')}={as_json(value)}" for name, value in given.items()]
     command = front_end("task list").typed(("task", "list", *options))
-    click.echo(plain(f"{cut}{'newer' if upward else 'older'} tasks: {command}"), err=True)
+    click.echo(plain(f"{read if page.is_cut else ''}{'newer' if upward else 'older'} tasks: {command}"), err=True)
 
 
 @task.command("show")

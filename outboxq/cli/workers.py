@@ -31,7 +31,7 @@ from .database import database_options
 from .groups import Group
 from .log import PAYLOAD
 from .parameters import QUEUE, option, span_option
-from .relays import RECEIVER_HEAD, RECEIVER_SPARE, receiver_rows
+from .relays import receiver_lines
 
 if TYPE_CHECKING:
     from ..store import LiveWorker, Store
@@ -149,7 +149,7 @@ def show_(store: Store, worker: str) -> None:
     if not (is_live or has_ended):
         lines["recovered"] = _tasks(len(taken.tasks), more=not taken.is_complete)
     card(("worker", found.label), lines.items())
-    add_table(RECEIVER_HEAD, receiver_rows(now, sources_of(found.receivers)), spare=RECEIVER_SPARE)
+    add_table(*receiver_lines(now, sources_of(found.receivers)))
     rows = [(one.id, one.task_name, one.queue, one.attempt, one.started_at) for one in running]
     add_table(("running" if is_live else "held", "task", "queue", "attempt", "started"), rows, spare=("started",))
     ends = [(one.task_id, one.task_name, one.event_type, one.status, one.at, one.reason) for one in taken.tasks]
