@@ -136,10 +136,10 @@ class Chart:
     values: Sequence[Tick]
     times: Sequence[Tick]
     steps: Sequence[Step]
-    lines: Sequence[Shape]
-    points: Sequence[Shape]
+    lines: Sequence[Shape] = ()
+    points: Sequence[Shape] = ()
     """The single values between two gaps, which a line of the usual width would not show."""
-    bars: Sequence[Shape]
+    bars: Sequence[Shape] = ()
     legend: Sequence[Legend]
     rows: Sequence[tuple[str, Sequence[str]]]
     """The numbers as a table. Each step with values has a row, which contains the step's beginning in UTC and the
@@ -147,7 +147,7 @@ class Chart:
     """
     missing: Sequence[Step]
     """The steps without a sample, in a chart of samples."""
-    notes: Sequence[str]
+    notes: Sequence[str] = ()
     """Sentences about the peaks above the axis, and about missing samples."""
     is_empty: bool
     """True if there are no known values, or all values of a stacked chart are 0."""
@@ -250,7 +250,7 @@ def stacked(title: str, axis: Axis, series: Sequence[Series]) -> Chart:
     shown = [any(values) for values in zip(*columns, strict=True)]
     ticks = _labelled(values, scale, _NUMBERS)
     return _chart(
-        title, axis, series, totals, summary, columns=columns, ticks=ticks, shown=shown, bars=bars, words=_number
+        title, axis, series, totals, summary, columns=columns, shown=shown, words=_number, values=ticks, bars=bars
     )
 
 
@@ -286,8 +286,8 @@ def lines(
         legend,
         text,
         columns=columns,
-        ticks=ticks,
         shown=shown,
+        values=ticks,
         lines=paths,
         notes=[*_peaks(axis, series, columns, values[-1], words), *(_gaps(axis, shown) if is_sampled else ())],
         is_sampled=is_sampled,
@@ -493,16 +493,14 @@ def _chart(
     summary: str,
     *,
     columns: Sequence[Sequence[float | None]],
-    ticks: Sequence[Tick],
     shown: Sequence[bool],
-    lines: Sequence[Shape] = (),
-    points: Sequence[Shape] = (),
-    bars: Sequence[Shape] = (),
     words: Callable[[float], str],
-    notes: Sequence[str] = (),
     is_sampled: bool = False,
+    **drawn: Any,
 ) -> Chart:
-    """Return the chart. Its table has a row for each step for which `shown` is True, newest first."""
+    """Return the chart. Its table has a row for each step for which `shown` is True, newest first. `drawn` contains the
+    labels of the value axis, the shapes and the notes.
+    """
     steps, rows = [], []
     for place, values, is_shown in zip(_places(axis), zip(*columns, strict=True), shown, strict=True):
         written = [None if value is None else words(value) for value in values]
@@ -514,17 +512,13 @@ def _chart(
     return Chart(
         title=title,
         label=f"{title} from {axis.since:%Y-%m-%d %H:%M} to {axis.until:%Y-%m-%d %H:%M} UTC: {summary}.",
-        values=ticks,
         times=time_ticks(axis),
         steps=steps,
-        lines=lines,
-        points=points,
-        bars=bars,
         legend=[Legend(name=one.name, words=text) for one, text in zip(series, legend, strict=True)],
         rows=rows[::-1],
         missing=[step for step, is_shown in zip(steps, shown, strict=True) if is_sampled and not is_shown],
-        notes=notes,
         is_empty=not rows,
+        **drawn,
     )
 
 

@@ -39,37 +39,26 @@ NAVIGATION: Final = (
 """The navigation entries: the name of each route, and its label."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Marks:
-    """Random placeholders in a rendered page for the parts that differ between browsers. Stored text cannot contain
-    these placeholders.
-    """
-
-    form_token: str
-    notice: str
-    etag: str
-
-
 class Templates:
     """Renders pages. A rendered page is used for all of a viewer's browsers; the parts that differ are filled in
-    afterwards.
+    afterwards, in place of random placeholders, which stored text cannot contain.
     """
 
     def __init__(self, redact: Redact = str) -> None:
-        self._marks = Marks(form_token=secrets.token_hex(16), notice=secrets.token_hex(16), etag=secrets.token_hex(16))
+        self._form_token, self._notice, self._etag = (secrets.token_hex(16) for _ in range(3))
         self._environment = environment(redact)
-        self._environment.globals["csrf_field"] = hidden_field(self._marks.form_token)
+        self._environment.globals["csrf_field"] = hidden_field(self._form_token)
 
     def render(self, template: str, values: Mapping[str, Any]) -> str:
         """Return the page with its placeholders."""
-        places = {"notice_place": self._marks.notice, "etag_place": self._marks.etag}
+        places = {"notice_place": self._notice, "etag_place": self._etag}
         return self._environment.get_template(template).render({**values, **places})
 
     def fill(self, text: str, *, form_token: str, notice: Notice | None, etag: str) -> str:
         """Return the page for one browser."""
         shown = "" if notice is None else self._environment.get_template("notice.html").render(notice=notice)
-        text = text.replace(self._marks.notice, shown)  # first, because a notice may contain a form
-        return text.replace(self._marks.form_token, form_token).replace(self._marks.etag, str(escape(etag)))
+        text = text.replace(self._notice, shown)  # first, because a notice may contain a form
+        return text.replace(self._form_token, form_token).replace(self._etag, str(escape(etag)))
 
 
 def environment(redact: Redact = str) -> Environment:

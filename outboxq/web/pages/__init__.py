@@ -28,15 +28,6 @@ class Route:
 
 # A queue, schedule or relay can have any name, so names are passed in the query. In a path, browsers and proxies would change
 # "..", "a//b" and "%2F".
-_OF_ONE: Final = {
-    Noun.TASK: "/tasks/<uuid:task_id>",
-    Noun.BATCH: "/batches/<uuid:batch_id>",
-    Noun.QUEUE: "/queue",
-    Noun.SCHEDULE: "/schedule",
-    Noun.RELAY: "/relay",
-    Noun.WORKER: "/workers/<uuid:worker_id>",
-    Noun.SESSION: "/system",
-}
 PAGES: Final = (
     Route(name="overview", path="/", answer=watching.overview),
     Route(name="queues", path="/queues", answer=watching.queues),
@@ -62,6 +53,12 @@ PAGES: Final = (
     Route(name="selected", path="/selected", answer=tasks.act, is_action=True, section="tasks"),
     Route(name="bulk_start", path="/bulk/start", answer=bulk.start, is_action=True, section="tasks"),
 )
+
+_OF_ONE: Final = {one.name: one.path for one in PAGES} | {
+    Noun.TASK: "/tasks/<uuid:task_id>",
+    Noun.SESSION: "/system",
+}
+"""The path of the page about each kind of target."""
 
 ACTIONS: Final = tuple(
     Route(

@@ -12,16 +12,7 @@ from uuid import UUID
 
 from werkzeug.exceptions import Forbidden
 
-from ...errors import (
-    BatchNotFound,
-    DuplicateTask,
-    InvalidArgument,
-    InvalidTransition,
-    RelayNotFound,
-    ScheduleNotFound,
-    TaskNotFound,
-    WorkerNotFound,
-)
+from ... import errors
 from ...model.actions import Interface, Operator, OperatorAction
 from ...model.batches import is_batch
 from ...model.display import as_json
@@ -43,15 +34,8 @@ string, because some characters would be changed in a path.
 """
 _UNDOES: Final = "undoes"
 """The query parameter with the id of the action that a form undoes."""
-_LISTS: Final = {
-    Noun.TASK: "tasks",
-    Noun.BATCH: "batches",
-    Noun.QUEUE: "queues",
-    Noun.SCHEDULE: "schedules",
-    Noun.RELAY: "relays",
-    Noun.WORKER: "workers",
-    Noun.SESSION: "system",
-}
+_LISTS: Final = {**{noun: f"{noun}s" for noun in Noun}, Noun.BATCH: "batches", Noun.SESSION: "system"}
+"""The page that lists the targets of each kind."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,9 +53,9 @@ class Action:
         return asked if self.verb.is_final or asked != [REASON] else []
 
 
-def url_of(request: PageRequest, verb: Verb, target: Target) -> str:
+def url_of(request: PageRequest, verb: Verb, target: Target, **query: object) -> str:
     """Return the URL to which the form of a verb is sent."""
-    return request.url(f"{verb.noun}_{verb.key}", **{_KEYS[verb.noun]: target})
+    return request.url(f"{verb.noun}_{verb.key}", **{_KEYS[verb.noun]: target}, **query)
 
 
 def offered(request: PageRequest, noun: Noun, target: Target, state: State) -> dict[str, Action]:
@@ -79,11 +63,6 @@ def offered(request: PageRequest, noun: Noun, target: Target, state: State) -> d
     queue = _queue_of(request, noun, target) if request.viewer.may_act else None
     found = [one for one in verbs_of(noun) if request.viewer.may(one.recorded_as, queue) and one.offered(state)]
     return {verb.key: Action(verb=verb, url=url_of(request, verb, target)) for verb in found}
-
-
-def _undo_of(request: PageRequest, verb: Verb, target: Target, action: UUID | None) -> str:
-    """Return the URL to which a form is sent to undo an action with this verb."""
-    return request.url(f"{verb.noun}_{verb.key}", **{_KEYS[verb.noun]: target, _UNDOES: action})
 
 
 def _as_id(text: str) -> UUID | None:
@@ -133,19 +112,19 @@ def act(verb: Verb, request: PageRequest) -> Redirect:
         notice, is_warning = sentence(outcome.sentence), not outcome.changes
         if not outcome.changes:
             notice = f"Nothing was changed: {outcome.sentence}"
-    except DuplicateTask as error:
+    except errors.DuplicateTask as error:
         notice = f"Nothing was changed: {error}. You can take the key back on this page."
         return Redirect(url=request.url("task", task_id=target), notice=notice, is_warning=True)
-    except (BatchNotFound, ScheduleNotFound, RelayNotFound, WorkerNotFound) as error:
+    except (errors.BatchNotFound, errors.ScheduleNotFound, errors.RelayNotFound, errors.WorkerNotFound) as error:
         return Redirect(url=request.url(_LISTS[verb.noun]), notice=f"Nothing was changed: {error}.", is_warning=True)
-    except (InvalidArgument, InvalidTransition, TaskNotFound) as error:
+    except (errors.InvalidArgument, errors.InvalidTransition, errors.TaskNotFound) as error:
         # The error for a batch that cannot be cancelled already says that nothing was cancelled.
         notice = sentence(str(error)) if verb.noun is Noun.BATCH else f"Nothing was changed: {error}"
     url = _page_of(request, verb.noun, target)
     opposite = next((one for one in verbs_of(verb.noun) if one.name == verb.undo), None)
     is_gone = url == request.url(_LISTS[verb.noun])
     can_undo = not (is_warning or is_gone) and opposite is not None and may(request, opposite, target)
-    undo = _undo_of(request, opposite, target, outcome.action) if can_undo and opposite is not None else ""
+    undo = url_of(request, opposite, target, **{_UNDOES: outcome.action}) if can_undo and opposite is not None else ""
     return Redirect(url=url, notice=f"{notice}.", is_warning=is_warning, undo=undo)
 
 
@@ -206,23 +185,29 @@ def offers(request: PageRequest, cures: Iterable[Cure], *, with_final: bool = Fa
     for cure in cures:
         verb, href = verb_of(cure.command), _page_of_command(request, *cure.command)
         action: str | None = None
-        is_final = verb is not None and verb.is_final
-        is_safe = with_final or not (is_final or (verb is not None and verb.noun is Noun.TASK))
+        is_final, of_task = verb is not None and verb.is_final, verb is not None and verb.noun is Noun.TASK
+        is_safe = with_final or not (is_final or of_task)
         # A batch has its own page for its verbs, so there is no button.
         if request.viewer.may_act and is_safe and verb and verb.noun is not Noun.BATCH and len(cure.command) > 2:
-            target: Target = UUID(cure.command[2]) if verb.noun is Noun.TASK else cure.command[2]
-            with suppress(TaskNotFound, ScheduleNotFound):
+            target: Target = UUID(cure.command[2]) if of_task else cure.command[2]
+            with suppress(errors.TaskNotFound, errors.ScheduleNotFound):
                 action = url_of(request, verb, target) if may(request, verb, target) else None
         offer = Offer(
             purpose=cure.purpose,
             command=request.typed(*cure.command),
             href=None if href == here else href,
             action=action,
-            fields={"back": shown} if action and verb is not None and verb.noun is Noun.TASK else {},
+            fields={"back": shown} if action and of_task else {},
             is_final=is_final,
         )
         found.append(offer)
     return found
+
+
+def has_worker(request: PageRequest, queue: str, task: str) -> bool:
+    """Return whether a live worker knows the task and would claim it."""
+    workers = request.store.workers.list()
+    return any(one.works_on(queue) and one.takes(None) and task in one.task_names for one in workers)
 
 
 def unfound(
@@ -272,27 +257,13 @@ def _page_of_command(request: PageRequest, group: str, *words: str) -> str | Non
     return None
 
 
+_SAME_NAMES = ("queue", "task", "key", "topic", "exception", "group", "worker", "batch", "since", "until", "argument")
 _FILTERS: Final = {
     "-q": "queue",
     "--status": "state",
     "--state": "state",
     "--idempotency-key": "idempotency_key",
-    **{
-        f"--{name}": name
-        for name in (
-            "queue",
-            "task",
-            "key",
-            "topic",
-            "exception",
-            "group",
-            "worker",
-            "batch",
-            "since",
-            "until",
-            "argument",
-        )
-    },
+    **{f"--{name}": name for name in _SAME_NAMES},
 }
 """The options of the commands that list tasks and dead letters, and the page filters that correspond to them."""
 
@@ -316,7 +287,7 @@ def page(request: PageRequest) -> View:
     try:
         last = None if before is None else UUID(before)
     except ValueError:
-        raise InvalidArgument(f"before must be a complete id, not {before!r}") from None
+        raise errors.InvalidArgument(f"before must be a complete id, not {before!r}") from None
     found = request.store.actions.list(limit=_ROWS + 1, before=last, **given)
     shown = found[:_ROWS]
     values = {

@@ -22,7 +22,7 @@ from ...store import Count, Snapshot
 from ...task.built_in import BULK, BULK_QUEUE, BulkAction, Selection
 from ..rendering import number
 from ..request import PageRequest, Redirect, View
-from .actions import operator_of, reason_of, unfound
+from .actions import has_worker, operator_of, reason_of, unfound
 
 _AT_ONCE = 500
 """The maximum number of tasks that are changed by the request itself, in one transaction. For larger changes, the
@@ -34,12 +34,7 @@ _FEW = 5
 _NAMES = frozenset({"queue", "task", "key", "topic", "exception"})
 """The filters that compare names. A name may begin or end with spaces."""
 _FILTERS = _NAMES | {"group", "since", "until", "state", "limit"}
-_VERBS = {
-    BulkAction.REDRIVE: REDRIVE,
-    BulkAction.DISCARD: DISCARD,
-    BulkAction.CANCEL: CANCEL,
-    BulkAction.RUN_NOW: RUN_NOW,
-}
+_VERBS = {BulkAction(verb.name): verb for verb in (REDRIVE, DISCARD, CANCEL, RUN_NOW)}
 _DONE = {
     BulkAction.REDRIVE: "redriven",
     BulkAction.DISCARD: "discarded",
@@ -53,7 +48,6 @@ _GONE = {
 }
 _OF_TASKS = frozenset({BulkAction.CANCEL, BulkAction.RUN_NOW})
 """The actions on tasks that have not ended. The other actions change dead letters."""
-_FINAL = frozenset({BulkAction.DISCARD, BulkAction.CANCEL})
 _CANCELLABLE = {status.lower(): status for status in (TaskStatus.READY, TaskStatus.RUNNING)}
 _LATER = {state.value: state for state in (Waiting.DELAYED, Waiting.RETRYING)}
 
@@ -71,6 +65,7 @@ def page(request: PageRequest) -> View:
     filters = _without_limit(given)
     to_change = _up_to(wanted.limit, count)
     is_small = to_change <= _AT_ONCE and not (count.at_least and wanted.limit is None)
+    is_served = is_small or has_worker(request, BULK_QUEUE, BULK)
     values = {
         "selection": wanted,
         "given": given,
@@ -82,17 +77,15 @@ def page(request: PageRequest) -> View:
         "what": in_words(wanted, in_number(count), _group_of(request, wanted)),
         "count": count,
         "is_small": is_small,
-        "is_final": wanted.action in _FINAL,
+        "is_final": _VERBS[wanted.action].is_final,
         "of_tasks": wanted.action in _OF_TASKS,
         "may": _may(request, wanted),
-        "worker": None if is_small or _has_worker(request) else request.typed("worker", "-q", BULK_QUEUE),
+        "worker": None if is_served else request.typed("worker", "-q", BULK_QUEUE),
         "back": _list_of(request, wanted, filters),
     }
     data = {"count": count, "filters": wanted.filters, "limit": wanted.limit, "parts": values["parts"]}
-    section = "failures" if wanted.action in {BulkAction.REDRIVE, BulkAction.DISCARD} else "tasks"
-    return View(
-        template="pages/bulk.html", title=act_in_words(wanted, "many tasks"), values=values, data=data, section=section
-    )
+    section, title = "tasks" if wanted.action in _OF_TASKS else "failures", act_in_words(wanted, "many tasks")
+    return View(template="pages/bulk.html", title=title, values=values, data=data, section=section)
 
 
 def start(request: PageRequest) -> Redirect | View:
@@ -113,7 +106,7 @@ def start(request: PageRequest) -> Redirect | View:
     if not _may(request, wanted):
         raise Forbidden(f"You are not allowed to use {_VERBS[wanted.action].recorded_as!r} here. Nothing was changed.")
     store, operator, reason = request.store, operator_of(request), reason_of(request)
-    details = {**wanted.filters, **({} if wanted.limit is None else {"limit": wanted.limit})}
+    details = {**wanted.filters, "limit": wanted.limit}
     action = _VERBS[wanted.action].action(operator, details=details, reason=reason)
     count = wanted.count(store)
     to_change = _up_to(wanted.limit, count)
@@ -163,12 +156,10 @@ def _outcome(action: BulkAction, changed: int, *, asked: int, left: int) -> str:
     of = f" of {number(asked)}" if changed < asked else ""
     sentences = [f"{number(changed)}{of} {plural(changed, 'was', 'were')} {_DONE[action]}{how}."]
     if left > 0:
+        reasons = ("its status has changed", "their statuses have changed")
         if action is BulkAction.REDRIVE:
-            why = plural(
-                left, "another task now has its idempotency key", "other tasks now have their idempotency keys"
-            )
-        else:
-            why = plural(left, "its status has changed", "their statuses have changed")
+            reasons = ("another task now has its idempotency key", "other tasks now have their idempotency keys")
+        why = plural(left, *reasons)
         sentences.append(f"{number(left)} {plural(left, 'was', 'were')} left out: {why}.")
     if (gone := asked - changed - max(0, left)) > 0:
         sentences.append(f"{number(gone)} had {_GONE[action]} in the meantime.")
@@ -206,7 +197,7 @@ def _selection(action: str, given: dict[str, str], *, at: datetime) -> Selection
     if state := given.get("state"):
         found |= _state(BulkAction(action), state)
     wanted = Selection(action=BulkAction(action), at=at, **found)
-    if not wanted.filters and wanted.action in _FINAL:
+    if not wanted.filters and _VERBS[wanted.action].is_final:
         raise InvalidArgument(f"in the dashboard, {action} needs a filter; without one, it would change all tasks")
     return wanted
 
@@ -265,12 +256,6 @@ def _group_of(request: PageRequest, wanted: Selection) -> str:
     for one in found:
         return f"of {one.task_name} that failed with {one.message or one.exception or 'no exception'}"
     return ""
-
-
-def _has_worker(request: PageRequest) -> bool:
-    """Return whether a live worker would claim the task that makes a bulk change."""
-    workers = request.store.workers.list()
-    return any(one.works_on(BULK_QUEUE) and one.takes(None) and BULK in one.task_names for one in workers)
 
 
 def _list_of(request: PageRequest, wanted: Selection, given: dict[str, str]) -> str:

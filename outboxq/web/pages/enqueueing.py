@@ -19,7 +19,7 @@ from ...model.actions import CommandAction, NewAction, Operator
 from ...model.display import redacted
 from ...operating import fields
 from ..request import PageRequest, Redirect, View
-from .actions import operator_of, reason_of
+from .actions import has_worker, operator_of, reason_of
 
 if TYPE_CHECKING:
     from ...database.target import Target
@@ -53,6 +53,7 @@ def check(request: PageRequest) -> View:
     except InvalidArgument as error:
         return _form(request, request.form, problem=f"Nothing was enqueued: {error}.")
     _refuse_unless_permitted(request, planned)
+    is_served = has_worker(request, planned.queue, planned.task_name)
     values = {
         "wanted": wanted,
         "planned": planned,
@@ -60,7 +61,7 @@ def check(request: PageRequest) -> View:
         "args": redacted(planned.args),
         "fields": {name: request.form.get(name, "") for name in _NAMES},
         "form_id": secrets.token_hex(8),
-        "worker": None if _has_worker(request, planned) else request.typed("worker", "-q", planned.queue),
+        "worker": None if is_served else request.typed("worker", "-q", planned.queue),
         "is_new_queue": not request.store.queues.is_known(planned.queue),
     }
     return View(template="pages/enqueue_check.html", title=_TITLE, values=values)
@@ -160,14 +161,6 @@ def _wanted(request: PageRequest) -> Wanted:
 def _refuse_unless_permitted(request: PageRequest, planned: NewTask) -> None:
     if not request.viewer.may(CommandAction.ENQUEUE, planned.queue):
         raise Forbidden(f"You are not allowed to enqueue tasks in the queue {planned.queue!r}. Nothing was enqueued.")
-
-
-def _has_worker(request: PageRequest, planned: NewTask) -> bool:
-    """Return whether a live worker knows the task and would claim it."""
-    workers = request.store.workers.list()
-    return any(
-        one.works_on(planned.queue) and one.takes(None) and planned.task_name in one.task_names for one in workers
-    )
 
 
 def _form(request: PageRequest, typed: Mapping[str, str], *, problem: str = "") -> View:

@@ -70,10 +70,8 @@ def page(request: PageRequest) -> View:
         else:
             found, times = _listed(request, state, given, sort)
     except AmbiguousTask as error:
-        several, problem = (
-            error.task_ids,
-            "Several ids begin with these characters. Enter more of the id, or choose a task.",
-        )
+        several = error.task_ids
+        problem = "Several ids begin with these characters. Enter more of the id, or choose a task."
     except (InvalidArgument, TaskNotFound) as error:
         problem = f"{sentence(str(error))}."
     outlooks, now = request.store.outlooks(found.tasks), request.store.now()
