@@ -4,29 +4,21 @@ from __future__ import annotations
 
 import re
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Self
+from typing import Any, ClassVar
 
 from ..errors import ConfigurationError
-from ..model.cloud_events import Body, CloudEvent
+from ..model.cloud_events import Body
 from ..model.transports import Confirmed, Message, Outcome, Refused, SourceConnection, Unsure
 from ..model.unknown_options import naming_fields
-from .letters import (
-    Destination,
-    Letter,
-    check_body,
-    check_client,
-    check_destination,
-    letters_of,
-    reason_of,
-    settled,
-)
+from .letters import Destination, Letter, reason_of
+from .transport import BrokerTransport, Publisher
 
 _AT_ONCE = 10
 """The maximum number of messages in a batch."""
@@ -51,39 +43,25 @@ _REFUSALS = frozenset(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Service(ABC):
+class _Service(BrokerTransport):
     """The settings and the batch handling that SQS and SNS share."""
 
+    client_package = "boto3"
+    extra = "aws"
+    name: ClassVar[str]
+    """The service's name in boto3."""
+    called: ClassVar[str]
+    """The noun for the destination."""
+    body_argument: ClassVar[str]
+    """The name of the argument for a message's body."""
     body: Body | str = Body.CLOUDEVENT
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # they may contain a secret
     """Arguments for ``boto3.client``, such as ``{"region_name": "eu-central-1"}``. boto3 itself looks up all other
     settings.
     """
-    _publisher: _Publisher = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        """Raise ConfigurationError if the configuration cannot work or boto3 is not installed."""
-        check_client("boto3", "aws", type(self).__name__)
-        check_destination(self._to, self._argument, str(self))
-        check_body(self.body, str(self))
-        object.__setattr__(self, "_publisher", _Publisher(self))
-
-    def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
-        """Send the events in batches, and wait for the answers.
-
-        In a FIFO queue or topic, the events with the same partition key are sent one after the other. Events without a
-        key are sent in any order. The deduplication id is a hash of the event's id, the kind of the body and the
-        destination.
-        """
-        return self._publisher.publish(events, deadline)
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._publisher.close()
-
-    def clone(self) -> Self:
-        """Return a transport for the same destination, with its own connections."""
-        return replace(self)
+    def _new_publisher(self) -> _Publisher:
+        return _Publisher(self)
 
     def client(self) -> Any:
         """Return a new client, which does not retry requests."""
@@ -93,23 +71,15 @@ class _Service(ABC):
         own = Config(connect_timeout=_TIMEOUT, read_timeout=_TIMEOUT * 3, retries={"total_max_attempts": 1})
         given = dict(self.options)
         config = own.merge(given.pop("config")) if "config" in given else own
-        return boto3.client(self._name, config=config, **given)
-
-    _name = _argument = _called = ""
-
-    @property
-    def _to(self) -> Destination:
-        found: Destination = getattr(self, self._argument)
-        return found
+        return boto3.client(self.name, config=config, **given)
 
     def __str__(self) -> str:
-        return f"the {self._called} {self._to}" if isinstance(self._to, str) else f"the {self._called} of each event"
+        to = self.destination
+        return f"the {self.called} {to}" if isinstance(to, str) else f"the {self.called} of each event"
 
     @abstractmethod
     def send(self, client: Any, to: str, entries: Sequence[dict[str, Any]]) -> Any:
         """Send a batch, and return the answer."""
-
-    _body_argument = ""
 
 
 @naming_fields
@@ -117,15 +87,16 @@ class _Service(ABC):
 class Sqs(_Service):
     """An Amazon SQS queue that relays publish to, or that messages are received from.
 
-    An event is confirmed when SQS has stored it. A FIFO queue drops a duplicate that arrives within five minutes.
+    An event is confirmed when SQS has stored it. In a FIFO queue, the events with the same partition key are sent one
+    after the other, and events without a key in any order. A FIFO queue drops a duplicate that arrives within five
+    minutes. The deduplication id is a hash of the event's id, the kind of the body and the destination.
     """
 
+    name, destination_field, called, body_argument = "sqs", "queue_url", "SQS queue", "MessageBody"
     queue_url: Destination
     """The URL of the queue, in which ``{topic}`` stands for the event's topic, or a function that returns the URL for
     an event.
     """
-
-    _name, _argument, _called, _body_argument = "sqs", "queue_url", "SQS queue", "MessageBody"
 
     def send(self, client: Any, to: str, entries: Sequence[dict[str, Any]]) -> Any:
         """Send a batch, and return the answer."""
@@ -141,45 +112,39 @@ class Sqs(_Service):
 @naming_fields
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sns(_Service):
-    """An Amazon SNS topic that relays publish to. An event is confirmed when SNS has stored it."""
+    """An Amazon SNS topic that relays publish to.
 
+    An event is confirmed when SNS has stored it. In a FIFO topic, the events with the same partition key are sent one
+    after the other, and events without a key in any order. The deduplication id is a hash of the event's id, the kind
+    of the body and the destination.
+    """
+
+    name, destination_field, called, body_argument = "sns", "topic_arn", "SNS topic", "Message"
     topic_arn: Destination
     """The ARN of the topic, in which ``{topic}`` stands for the event's topic, or a function that returns the ARN for
     an event.
     """
-
-    _name, _argument, _called, _body_argument = "sns", "topic_arn", "SNS topic", "Message"
 
     def send(self, client: Any, to: str, entries: Sequence[dict[str, Any]]) -> Any:
         """Send a batch, and return the answer."""
         return client.publish_batch(TopicArn=to, PublishBatchRequestEntries=entries)
 
 
-class _Publisher:
+class _Publisher(Publisher[_Service]):
     """A transport's client, with threads that send its batches."""
 
     def __init__(self, place: _Service) -> None:
-        self._place = place
+        super().__init__(place)
         self._client: Any = None
         self._threads: ThreadPoolExecutor | None = None
 
-    def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
-        place = self._place
-        outcomes: list[Outcome | None] = [None] * len(events)
-        letters = letters_of(events, place._to, place.body, "ce_", outcomes)  # noqa: SLF001
-        for letter in letters:
-            if reason := _why_not(letter):
-                outcomes[letter.number] = Refused(reason)
-        reason = "the service did not answer in time"
+    def _send(self, letters: Sequence[Letter], outcomes: list[Outcome | None], deadline: float) -> str:
         try:
-            if any(one is None for one in outcomes) and deadline > time.monotonic():
-                self._send([one for one in letters if outcomes[one.number] is None], outcomes, deadline)
+            if deadline > time.monotonic():
+                self._send_in_turns(letters, outcomes, deadline)
         except Exception as error:  # noqa: BLE001 - credentials and regions raise errors of many kinds
-            reason = reason_of(error)
-        found = settled(list(outcomes), reason)
-        if any(isinstance(one, Unsure) for one in found):
-            self.close()
-        return found
+            return reason_of(error)
+        return "the service did not answer in time"
 
     def close(self) -> None:
         threads, self._threads, client, self._client = self._threads, None, self._client, None
@@ -189,7 +154,7 @@ class _Publisher:
             with suppress(Exception):
                 client.close()
 
-    def _send(self, letters: Sequence[Letter], outcomes: list[Outcome | None], deadline: float) -> None:
+    def _send_in_turns(self, letters: Sequence[Letter], outcomes: list[Outcome | None], deadline: float) -> None:
         if self._client is None:
             self._client = self._place.client()
             self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="outboxq-aws")
@@ -215,7 +180,7 @@ class _Publisher:
 
         place = self._place
         try:
-            answer = place.send(client, batch[0].to, [_entry(one, place._body_argument) for one in batch])  # noqa: SLF001
+            answer = place.send(client, batch[0].to, [_entry(one, place.body_argument) for one in batch])
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", ""))
             is_final = code.rpartition(".")[2] in _REFUSALS
@@ -227,6 +192,13 @@ class _Publisher:
             reason = reason_of(f"{one.get('Code')}: {one.get('Message', '')}")
             outcomes[int(one["Id"])] = Refused(reason) if one.get("SenderFault") else Unsure(reason)
         return outcomes
+
+    def _fault_of(self, letter: Letter) -> str:
+        headers = [name for name, value in letter.headers.items() if value]
+        if len(headers) > _MOST_HEADERS:
+            return f"the event has {len(headers)} headers, but the service accepts at most {_MOST_HEADERS}"
+        wrong = next((name for name in headers if not _NAME.fullmatch(name)), None)
+        return "" if wrong is None else f"the service does not accept the header name {wrong!r}"
 
 
 def _group(letter: Letter) -> str:
@@ -285,17 +257,6 @@ def _entry(letter: Letter, body_argument: str) -> dict[str, Any]:
             "MessageDeduplicationId": sha256(letter.identity.encode()).hexdigest(),  # at most 128 characters
         }
     return entry
-
-
-def _why_not(letter: Letter) -> str:
-    """Return the reason why the service cannot accept the letter, or ""."""
-    headers = [name for name, value in letter.headers.items() if value]
-    if len(headers) > _MOST_HEADERS:
-        return f"the event has {len(headers)} headers, but the service accepts at most {_MOST_HEADERS}"
-    for name in headers:
-        if not _NAME.fullmatch(name):
-            return f"the service does not accept the header name {name!r}"
-    return ""
 
 
 class _Consumer:

@@ -6,24 +6,16 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigurationError
-from ..model.cloud_events import Body, CloudEvent
+from ..model.cloud_events import Body
 from ..model.transports import Confirmed, Message, Outcome, Refused, SourceConnection, Unsure
 from ..model.unknown_options import naming_fields
-from .letters import (
-    Destination,
-    Letter,
-    check_body,
-    check_client,
-    check_destination,
-    letters_of,
-    reason_of,
-    settled,
-)
+from .letters import Destination, Letter, reason_of
+from .transport import BrokerTransport, Publisher
 
 if TYPE_CHECKING:
     import confluent_kafka
@@ -48,12 +40,14 @@ _REFUSALS = frozenset(
 
 @naming_fields
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Kafka:
+class Kafka(BrokerTransport):
     """A Kafka cluster: topics that relays publish to, or a topic that a consumer group receives from.
 
-    A message's key is the event's partition key. An event is confirmed when all in-sync replicas have it.
+    A message's key is the event's partition key. An event is confirmed when all in-sync replicas have it. An event that
+    is too large or has no topic is refused.
     """
 
+    client_package, extra, destination_field = "confluent_kafka", "kafka", "topic"
     servers: str
     """The broker addresses: ``host:9092,host:9092``."""
     topic: Destination = "{topic}"
@@ -65,34 +59,19 @@ class Kafka:
     body: Body | str = Body.CLOUDEVENT
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # they may contain a password
     """More librdkafka settings, such as ``{"security.protocol": "SASL_SSL", "sasl.password": …}``."""
-    _publisher: _Publisher = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        """Raise ConfigurationError if the configuration cannot work or confluent-kafka is not installed."""
-        check_client("confluent_kafka", "kafka", "Kafka")
+    def _check(self) -> None:
         if not str(self.servers).strip() or "@" in str(self.servers):
             raise ConfigurationError("Kafka needs servers such as 'host:9092,host:9092'")
-        check_destination(self.topic, "topic", str(self))
-        check_body(self.body, str(self))
         if own := sorted(_OWN & set(self.options)):
             raise ConfigurationError(f"options for {self} cannot set {', '.join(own)}")
-        object.__setattr__(self, "_publisher", _Publisher(self))
+
+    def _new_publisher(self) -> _Publisher:
+        return _Publisher(self)
 
     def __str__(self) -> str:
         name = f"the Kafka topic {self.topic!r}" if isinstance(self.topic, str) else "the Kafka topic of each event"
         return f"{name} at {self.servers}"
-
-    def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
-        """Produce the events, and wait for the delivery reports. An event that is too large or has no topic is refused."""
-        return self._publisher.publish(events, deadline)
-
-    def close(self) -> None:
-        """Close the producer."""
-        self._publisher.close()
-
-    def clone(self) -> Self:
-        """Return a transport for the same destination, with its own connection."""
-        return replace(self)
 
     def connect(self) -> SourceConnection:
         """Return a new consumer for the topic."""
@@ -105,11 +84,11 @@ class Kafka:
         return {"bootstrap.servers": self.servers, "client.id": "outboxq", "logger": log, **self.options, **own}
 
 
-class _Publisher:
+class _Publisher(Publisher[Kafka]):
     """A transport's producer, which is created when it is needed."""
 
     def __init__(self, place: Kafka) -> None:
-        self._place = place
+        super().__init__(place)
         self._producer: confluent_kafka.Producer | None = None
         self._fault = ""
         """The last connection error."""
@@ -118,23 +97,17 @@ class _Publisher:
         together with that one.
         """
 
-    def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
-        place = self._place
-        outcomes: list[Outcome | None] = [None] * len(events)
-        letters = letters_of(events, place.topic, place.body, "ce_", outcomes)
+    def _send(self, letters: Sequence[Letter], outcomes: list[Outcome | None], deadline: float) -> str:
         self._fault = ""
         groups = [[letter] for letter in letters] if self._one_by_one else [letters]
         was_one_by_one, published = self._one_by_one, 0
         for group in groups:
-            if group and deadline > time.monotonic():
+            if deadline > time.monotonic():
                 self._produce(group, outcomes, deadline)
                 published += len(group)
         if was_one_by_one and published > 1:  # a single event may be only a part of the refused batch
             self._one_by_one = False
-        found = settled(outcomes, self._fault or "the broker did not answer in time")
-        if any(isinstance(one, Unsure) for one in found):
-            self._discard()
-        return found
+        return self._fault or "the broker did not answer in time"
 
     def close(self) -> None:
         if self._producer is not None:

@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from ..errors import ConfigurationError
 from ..model.cloud_events import Body, CloudEvent
-from ..model.transports import Outcome, Refused, Unsure
+from ..model.transports import Outcome, Refused
 
 Destination = str | Callable[[CloudEvent], str]
 """The name of a place in the broker, in which ``{topic}`` stands for the event's topic; or a function that returns that
@@ -86,15 +86,15 @@ def letters_of(
     return made
 
 
-def settled(outcomes: Sequence[Outcome | None], reason: str) -> list[Outcome]:
-    """Return the outcomes, with `Unsure` in place of each missing outcome."""
-    return [Unsure(reason) if one is None else one for one in outcomes]
-
-
 def reason_of(error: object) -> str:
     """Return the error on one line, cut to a length that can be stored and shown."""
     name = f"{type(error).__name__}: " if isinstance(error, BaseException) else ""
     return " ".join(f"{name}{error}".split())[:_LONGEST_REASON].rstrip(": ")
+
+
+def text_of(value: Any) -> str:
+    """Return the text of a value that a broker's client may return as bytes, which need not be UTF-8."""
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def check_client(module: str, extra: str, owner: str) -> None:

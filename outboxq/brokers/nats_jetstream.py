@@ -9,24 +9,15 @@ import threading
 import time
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import ConfigurationError
-from ..model.cloud_events import Body, CloudEvent
+from ..model.cloud_events import Body
 from ..model.transports import Confirmed, Message, Outcome, Refused, SourceConnection, Unsure
 from ..model.unknown_options import naming_fields
-from .letters import (
-    Destination,
-    Letter,
-    check_body,
-    check_client,
-    check_destination,
-    checked_url,
-    letters_of,
-    reason_of,
-    settled,
-)
+from .letters import Destination, Letter, checked_url, reason_of
+from .transport import BrokerTransport, Publisher
 
 if TYPE_CHECKING:
     import nats.aio.client
@@ -64,13 +55,15 @@ _UNSENDABLE = re.compile(r"[\x00-\x1f\x7f]")
 
 @naming_fields
 @dataclass(frozen=True, kw_only=True, eq=False)
-class NatsJetStream:
+class NatsJetStream(BrokerTransport):
     """A NATS server with JetStream: subjects that relays publish to, or a stream that messages are received from.
 
-    Streams must exist. An event is confirmed when a stream has stored it. The message id consists of the event's id,
-    the kind of the body and the subject, so a stream drops a duplicate within its duplicate window.
+    Streams must exist. An event is confirmed when a stream has stored it. An event that is too large, or whose subject
+    does not belong to any stream, is refused. The message id consists of the event's id, the kind of the body and the
+    subject, so a stream drops a duplicate within its duplicate window.
     """
 
+    client_package, extra, destination_field, prefix = "nats", "nats", "subject", "ce-"
     servers: str | Sequence[str] = field(repr=False)  # they may contain a password
     """The URLs of the servers in one cluster: ``nats://user:password@host:4222``."""
     subject: Destination = "{topic}"
@@ -86,16 +79,13 @@ class NatsJetStream:
     body: Body | str = Body.CLOUDEVENT
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)  # they may contain a password
     """More arguments for ``nats.connect``, such as ``{"user_credentials": PATH}``."""
-    _publisher: _Publisher = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        """Raise ConfigurationError if the configuration cannot work or nats-py is not installed."""
-        check_client("nats", "nats", "NatsJetStream")
+    def _check(self) -> None:
         for url in self.urls or ("",):
             checked_url(url, _SCHEMES, "nats://user:password@host:4222", "NatsJetStream")
-        check_destination(self.subject, "subject", str(self))
-        check_body(self.body, str(self))
-        object.__setattr__(self, "_publisher", _Publisher(self))
+
+    def _new_publisher(self) -> _Publisher:
+        return _Publisher(self)
 
     def __str__(self) -> str:
         hosts = ", ".join(str(checked_url(url, _SCHEMES, "", "").hostname) for url in self.urls)
@@ -106,21 +96,6 @@ class NatsJetStream:
     def urls(self) -> list[str]:
         """The server URLs."""
         return [self.servers] if isinstance(self.servers, str) else list(self.servers)
-
-    def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
-        """Publish the events, and wait until their streams have acknowledged them.
-
-        An event that is too large, or whose subject does not belong to any stream, is refused.
-        """
-        return self._publisher.publish(events, deadline)
-
-    def close(self) -> None:
-        """Close the connection that `publish` uses."""
-        self._publisher.close()
-
-    def clone(self) -> Self:
-        """Return a transport for the same destination, with its own connection."""
-        return replace(self)
 
     def connect(self) -> SourceConnection:
         """Return a new connection that receives from the stream."""
@@ -204,43 +179,35 @@ class _Link:
         await asyncio.gather(*rest, return_exceptions=True)
 
 
-class _Publisher:
+class _Publisher(Publisher[NatsJetStream]):
     """A transport's connection, which is opened when it is needed."""
 
-    def __init__(self, place: NatsJetStream) -> None:
-        self._place = place
-        self._link: _Link | None = None
+    _link: _Link | None = None
 
-    def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
-        place = self._place
-        outcomes: list[Outcome | None] = [None] * len(events)
-        letters = letters_of(events, place.subject, place.body, "ce-", outcomes)
-        for letter in letters:
-            if reason := _why_not(letter):
-                outcomes[letter.number] = Refused(reason)
-        letters = [letter for letter in letters if outcomes[letter.number] is None]
-        if not letters:
-            return settled(outcomes, "")
-        reason = "the server did not answer in time"
+    def _send(self, letters: Sequence[Letter], outcomes: list[Outcome | None], deadline: float) -> str:
         try:
             if self._link is not None and not self._link.is_usable:
                 self.close()
             if self._link is None:
-                self._link = _Link(place, deadline)
+                self._link = _Link(self._place, deadline)
             until = deadline - min(_ENOUGH, (deadline - time.monotonic()) / 10)
             self._link.do(_publish(self._link, letters, outcomes, until), deadline)
-            reason = self._link.fault or reason
         except Exception as error:  # noqa: BLE001 - the client raises its own errors and asyncio's
-            reason = reason_of(error)
-        found = settled(list(outcomes), reason)
-        if any(isinstance(one, Unsure) for one in found):
-            self.close()
-        return found
+            return reason_of(error)
+        return self._link.fault or "the server did not answer in time"
 
     def close(self) -> None:
         link, self._link = self._link, None
         if link is not None:
             link.close()
+
+    def _fault_of(self, letter: Letter) -> str:
+        if not _SUBJECT.fullmatch(letter.to):
+            return f"{letter.to!r} is not a subject that can be published to"
+        for name, value in letter.headers.items():
+            if _UNSENDABLE.search(f"{name}{value}") or not _HEADER.fullmatch(name.strip()):
+                return f"the header {name!r} cannot be sent"
+        return ""
 
 
 def _passing_errors_on(context: nats.js.JetStreamContext) -> nats.js.JetStreamContext:
@@ -318,16 +285,6 @@ async def _without_stream(stream: nats.js.JetStreamContext, subject: str) -> Out
     except Exception as error:  # noqa: BLE001 - JetStream itself does not answer
         return Unsure(reason_of(error))
     return Unsure(f"the stream {name!r} is not answering at the moment")
-
-
-def _why_not(letter: Letter) -> str:
-    """Return the reason why the letter cannot be written in the NATS protocol, or ""."""
-    if not _SUBJECT.fullmatch(letter.to):
-        return f"{letter.to!r} is not a subject that can be published to"
-    for name, value in letter.headers.items():
-        if _UNSENDABLE.search(f"{name}{value}") or not _HEADER.fullmatch(name.strip()):
-            return f"the header {name!r} cannot be sent"
-    return ""
 
 
 class _Consumer:

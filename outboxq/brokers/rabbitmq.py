@@ -8,26 +8,17 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigurationError
-from ..model.cloud_events import Body, CloudEvent
+from ..model.cloud_events import Body
 from ..model.transports import Confirmed, Message, Outcome, Refused, SourceConnection, Unsure
 from ..model.unknown_options import naming_fields
-from .letters import (
-    Destination,
-    Letter,
-    check_body,
-    check_client,
-    check_destination,
-    checked_url,
-    letters_of,
-    reason_of,
-    settled,
-)
+from .letters import Destination, Letter, checked_url, reason_of, text_of
+from .transport import BrokerTransport, Publisher
 
 if TYPE_CHECKING:
     import pika
@@ -83,13 +74,15 @@ def _add_filter() -> None:
 
 @naming_fields
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RabbitMQ:
+class RabbitMQ(BrokerTransport):
     """A RabbitMQ server: an exchange that relays publish to, or a queue that messages are received from.
 
     Exchanges and queues must already exist. An event is confirmed when the broker has acknowledged its message. A
-    message in a durable queue is then on disk, and a message in a quorum queue is on most of the queue's nodes.
+    message in a durable queue is then on disk, and a message in a quorum queue is on most of the queue's nodes. An event
+    that is too large, or that is not routed to any queue, is refused.
     """
 
+    client_package, extra, destination_field, prefix = "pika", "rabbitmq", "routing_key", _PREFIX
     url: str = field(repr=False)  # it contains the password
     """``amqp://user:password@host/virtual-host``, or ``amqps://``, with pika's parameters in its query."""
     exchange: str = ""
@@ -103,36 +96,18 @@ class RabbitMQ:
     body: Body | str = Body.CLOUDEVENT
     prefetch: int = 500
     """The maximum number of unacknowledged messages that the broker sends."""
-    _publisher: _Publisher = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        """Raise ConfigurationError if the configuration cannot work or pika is not installed."""
-        check_client("pika", "rabbitmq", "RabbitMQ")
+    def _check(self) -> None:
         checked_url(self.url, ("amqp", "amqps"), "amqp://user:password@host/", "RabbitMQ")
-        check_destination(self.routing_key, "routing_key", str(self))
-        check_body(self.body, str(self))
         if not 1 <= self.prefetch <= 65_535:
             raise ConfigurationError(f"prefetch of {self} must be from 1 to 65535, not {self.prefetch!r}")
-        object.__setattr__(self, "_publisher", _Publisher(self))
+
+    def _new_publisher(self) -> _Publisher:
+        return _Publisher(self)
 
     def __str__(self) -> str:
         place = f"queue {self.queue!r}" if self.queue else f"exchange {self.exchange!r}"
         return f"the RabbitMQ {place} at {checked_url(self.url, ('amqp', 'amqps'), '', '').hostname}"
-
-    def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
-        """Publish the events as persistent, mandatory messages, and wait for the confirms.
-
-        An event that is too large, or that is not routed to any queue, is refused.
-        """
-        return self._publisher.publish(events, deadline)
-
-    def close(self) -> None:
-        """Close the connection that `publish` uses."""
-        self._publisher.close()
-
-    def clone(self) -> Self:
-        """Return a transport for the same destination, with its own connection."""
-        return replace(self)
 
     def connect(self) -> SourceConnection:
         """Return a new connection that receives from the queue."""
@@ -151,25 +126,17 @@ class RabbitMQ:
         return parameters
 
 
-class _Publisher:
+class _Publisher(Publisher[RabbitMQ]):
     """A transport's connection, which is opened when it is needed."""
 
-    def __init__(self, place: RabbitMQ) -> None:
-        self._place = place
-        self._link: _Link | None = None
+    _link: _Link | None = None
 
-    def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
+    def _fault_of(self, letter: Letter) -> str:
+        name = next((one for one in _ROUTING if one in letter.headers), None)
+        return f"RabbitMQ reads the header {name!r} as routing keys; give it another name" if name else ""
+
+    def _send(self, letters: Sequence[Letter], outcomes: list[Outcome | None], deadline: float) -> str:
         place = self._place
-        outcomes: list[Outcome | None] = [None] * len(events)
-        letters = letters_of(events, place.routing_key, place.body, _PREFIX, outcomes)
-        for letter in letters:
-            if letter.headers and (name := next((one for one in _ROUTING if one in letter.headers), None)):
-                outcomes[letter.number] = Refused(
-                    f"RabbitMQ reads the header {name!r} as routing keys; give it another name"
-                )
-        letters = [letter for letter in letters if outcomes[letter.number] is None]
-        if not letters:
-            return settled(outcomes, "")
         if self._link is None or self._link.fault is not None:
             self._link = _Link(place.parameters)
         link = self._link
@@ -179,11 +146,14 @@ class _Publisher:
             batch.answered.wait(deadline - time.monotonic())
         with batch.lock:  # an answer that comes now is too late
             batch.is_over = True
-            found = settled(outcomes, link.fault or link.blocked or "the broker did not answer in time")
+            reason = link.fault or link.blocked or "the broker did not answer in time"
         if batch.left:
             link.abort()
             self._link = None
-        return found
+        return reason
+
+    def _discard(self) -> None:
+        """Keep the connection: `_send` has aborted it if an answer is missing, and a nack does not concern it."""
 
     def close(self) -> None:
         link, self._link = self._link, None
@@ -465,7 +435,7 @@ class _Consumer:
 
     def _on_message(self, _: Any, delivered: Any, properties: Any, body: bytes) -> None:
         headers = {
-            re.sub(r"^cloudEvents[:_]", "ce_", _text(name)): str(value)
+            re.sub(r"^cloudEvents[:_]", "ce_", text_of(name)): str(value)
             for name, value in (properties.headers or {}).items()
             if isinstance(value, str | int | float)
         }
@@ -473,14 +443,9 @@ class _Consumer:
             Message(
                 body=body,
                 headers=headers,
-                id=None if properties.message_id is None else _text(properties.message_id),
-                type=_text(properties.type or delivered.routing_key),
-                source=_text(properties.app_id or delivered.exchange),
+                id=None if properties.message_id is None else text_of(properties.message_id),
+                type=text_of(properties.type or delivered.routing_key),
+                source=text_of(properties.app_id or delivered.exchange),
                 tag=delivered.delivery_tag,
             )
         )
-
-
-def _text(value: str | bytes) -> str:
-    """Return the text of a short string, which pika returns as bytes if it is not UTF-8."""
-    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else value

@@ -8,26 +8,17 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from ..errors import ConfigurationError
-from ..model.cloud_events import Body, CloudEvent
+from ..model.cloud_events import Body
 from ..model.transports import Confirmed, Message, Outcome, Refused, SourceConnection, Unsure
 from ..model.unknown_options import naming_fields
-from .letters import (
-    Destination,
-    Letter,
-    check_body,
-    check_client,
-    check_destination,
-    checked_url,
-    letters_of,
-    reason_of,
-    settled,
-)
+from .letters import Destination, Letter, checked_url, reason_of, text_of
+from .transport import BrokerTransport, Publisher
 
 if TYPE_CHECKING:
     import redis
@@ -53,13 +44,15 @@ _TIMEOUT = 15.0
 
 @naming_fields
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RedisStreams:
+class RedisStreams(BrokerTransport):
     """A Redis server: streams that relays publish to, or a stream that a consumer group receives from.
 
     An event is confirmed when the server has added it to the stream. Whether the event is then on disk or on a replica
-    depends on the server's settings.
+    depends on the server's settings. An event that is too large for the server, or whose stream is a key of another
+    type, is refused.
     """
 
+    client_package, extra, destination_field = "redis", "redis", "stream"
     url: str = field(repr=False)  # it may contain the password
     """``redis://:password@host:6379/0``, ``rediss://`` or ``unix://``, with redis-py's options in its query."""
     stream: Destination = "{topic}"
@@ -76,41 +69,23 @@ class RedisStreams:
     """The time after which this consumer takes over a message that another consumer has received but not acknowledged.
     """
     body: Body | str = Body.CLOUDEVENT
-    _publisher: _Publisher = field(init=False, repr=False)
     _names: dict[int, str] = field(init=False, repr=False, default_factory=dict)
     """The consumer name in each process."""
 
-    def __post_init__(self) -> None:
-        """Raise ConfigurationError if the configuration cannot work or redis-py is not installed."""
-        check_client("redis", "redis", "RedisStreams")
+    def _check(self) -> None:
         checked_url(self.url, _SCHEMES, "redis://:password@host:6379/0", "RedisStreams")
-        check_destination(self.stream, "stream", str(self))
-        check_body(self.body, str(self))
         if self.max_length is not None and self.max_length < 1:
             raise ConfigurationError(f"max_length of {self} must be at least 1, not {self.max_length!r}")
         if self.claim_after <= timedelta(0):
             raise ConfigurationError(f"claim_after of {self} must be greater than zero, not {self.claim_after!r}")
-        object.__setattr__(self, "_publisher", _Publisher(self))
+
+    def _new_publisher(self) -> _Publisher:
+        return _Publisher(self)
 
     def __str__(self) -> str:
         parts = checked_url(self.url, _SCHEMES, "", "")
         name = f"the Redis stream {self.stream!r}" if isinstance(self.stream, str) else "the Redis stream of each event"
         return f"{name} at {parts.hostname or parts.path}"
-
-    def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
-        """Add the events to their streams.
-
-        An event that is too large for the server, or whose stream is a key of another type, is refused.
-        """
-        return self._publisher.publish(events, deadline)
-
-    def close(self) -> None:
-        """Close the connection that `publish` uses."""
-        self._publisher.close()
-
-    def clone(self) -> Self:
-        """Return a transport for the same destination, with its own connection."""
-        return replace(self)
 
     def connect(self) -> SourceConnection:
         """Return a new connection that receives from the stream."""
@@ -137,11 +112,11 @@ class RedisStreams:
         )
 
 
-class _Publisher:
+class _Publisher(Publisher[RedisStreams]):
     """A transport's connection, which is opened when it is needed."""
 
     def __init__(self, place: RedisStreams) -> None:
-        self._place = place
+        super().__init__(place)
         self._client: redis.Redis | None = None
         self._has_idmp = False
         self._most = _MOST
@@ -149,26 +124,17 @@ class _Publisher:
         larger one.
         """
 
-    def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
+    def _send(self, letters: Sequence[Letter], outcomes: list[Outcome | None], deadline: float) -> str:
         import redis
 
-        place = self._place
-        outcomes: list[Outcome | None] = [None] * len(events)
-        letters = letters_of(events, place.stream, place.body, "ce_", outcomes)
-        if not letters:
-            return settled(outcomes, "")
         try:
             self._add(letters, outcomes, deadline)
         except (redis.RedisError, OSError) as error:
-            self.close()
-            return settled(outcomes, reason_of(error))
+            return reason_of(error)
         except BaseException:
             self.close()
             raise
-        found = settled(outcomes, "the server did not add the event")
-        if any(isinstance(one, Unsure) for one in found):
-            self.close()  # after a failover, the next connection may reach the new primary
-        return found
+        return "the server did not add the event"
 
     def close(self) -> None:
         client, self._client = self._client, None
@@ -326,13 +292,13 @@ class _Consumer:
 
     def _message(self, key: bytes, values: Any) -> Message:
         fields = dict(values) if isinstance(values, Mapping) else dict(zip(values[::2], values[1::2], strict=True))
-        named = {_text(name): value for name, value in fields.items()}
+        named = {text_of(name): value for name, value in fields.items()}
         body = named.pop(_BODY.decode(), None)
-        texts = {name.removeprefix(_HEADER): _text(value) for name, value in named.items()}
+        texts = {name.removeprefix(_HEADER): text_of(value) for name, value in named.items()}
         return Message(
             body=json.dumps(texts).encode() if body is None else body,
             headers={} if body is None else texts,
-            id=_text(key),
+            id=text_of(key),
             type=self._stream,
             source=self._stream,
             tag=key,
@@ -348,7 +314,3 @@ class _Consumer:
 def _flat(entries: Any) -> Any:
     """Return the entries. With RESP3, redis-py wraps them in another list."""
     return entries[0] if entries and isinstance(entries[0], list) else entries
-
-
-def _text(value: Any) -> str:
-    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
