@@ -93,8 +93,8 @@ class Publisher(ABC, Generic[TransportT]):
 
     @abstractmethod
     def _send(self, letters: Sequence[Letter], outcomes: list[Outcome | None], deadline: float) -> str:
-        """Send the letters, and record the outcomes that arrive by the deadline. Return the reason why the other outcomes
-        are missing.
+        """Send the letters, and record the outcomes that arrive by the deadline. Return the reason why the other
+        outcomes are missing.
         """
 
     @abstractmethod
@@ -102,7 +102,7 @@ class Publisher(ABC, Generic[TransportT]):
         """Close the connection. `publish` opens it again."""
 
     def _discard(self) -> None:
-        """Give up the connection after an event whose outcome is unsure. After a failover, the next connection may reach
-        the new primary.
+        """Give up the connection after an event whose outcome is unsure. After a failover, the next connection may
+        reach the new primary.
         """
         self.close()

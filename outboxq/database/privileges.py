@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ..model.options import OPTION_COLUMNS
+from .tables import metadata
 
 
 class Role(StrEnum):
@@ -113,33 +114,7 @@ _VERSION = _on("outboxq_alembic_version", "SELECT")
 _DRAWS = (Right(kind=Kind.SEQUENCE, name="task_position", privilege=Privilege.USAGE),)
 _COUNTS = (Right(kind=Kind.SEQUENCE, name="task_position", privilege=Privilege.SELECT),)
 _SLEEPERS = _on("sleeping_workers", "SELECT (queue, session, wakes_at)")
-_TABLES = (
-    "dead_letters",
-    "execution_events",
-    "idempotency_keys",
-    "inbox_messages",
-    "key_rates",
-    "maintenance_jobs",
-    "operator_actions",
-    "partition_claims",
-    "queue_samples",
-    "queue_settings",
-    "relay_messages",
-    "relay_shards",
-    "relays",
-    "schedule_ticks",
-    "sleeping_workers",
-    "task_batch_changes",
-    "task_batches",
-    "task_executions",
-    "task_leases",
-    "task_metrics",
-    "task_outbox",
-    "task_schedules",
-    "task_steps",
-    "task_subscriptions",
-    "workers",
-)
+_TABLES = sorted(metadata.tables)
 _UNREAD = ("inbox_messages", "sleeping_workers", "task_batch_changes")
 _READABLE = tuple(right for name in _TABLES if name not in _UNREAD for right in _on(name, "SELECT"))
 _EVERYTHING = "SELECT; INSERT; UPDATE; DELETE"

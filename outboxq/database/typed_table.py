@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from sqlalchemy import Column, MetaData, Table
 from sqlalchemy.schema import SchemaItem
 
+from . import bounds
+
 if TYPE_CHECKING:
     from sqlalchemy import TypedColumns
 else:
@@ -18,7 +20,17 @@ else:
         """
 
 
-__all__ = ["TypedColumns", "in_words", "storage_of", "typed_table"]
+__all__ = ["TypedColumns", "in_words", "metadata", "storage_of", "typed_table"]
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
+)
+"""The metadata of all tables."""
 
 _STORAGE: Final = "outboxq_storage"
 
@@ -27,13 +39,13 @@ ColumnsT = TypeVar("ColumnsT", bound=TypedColumns)
 
 def typed_table(
     name: str,
-    metadata: MetaData,
     columns: type[ColumnsT],
     *others: SchemaItem,
     storage: Mapping[str, float] | None = None,
     **options: Any,
 ) -> Table[ColumnsT]:
-    """Return the table with the columns that the class declares. Each column has the name of its attribute.
+    """Return the table with the columns that the class declares, and with the CHECKs of `bounds.py`. Each column has
+    the name of its attribute.
 
     Columns that the class inherits are copied. They are placed at the attribute whose value is the class that they come
     from, or at the end if there is no such attribute. A column that the class inherits by name (``queue = Base.queue``)
@@ -44,7 +56,7 @@ def typed_table(
     options of `Table`.
     """
     declared = [_named(key, column) for key, column in _columns(columns).items()]
-    table = Table(name, metadata, *declared, *others, info={_STORAGE: dict(storage or {})}, **options)
+    table = Table(name, metadata, *declared, *others, *bounds.of(name), info={_STORAGE: dict(storage or {})}, **options)
     return cast("Table[ColumnsT]", table)
 
 

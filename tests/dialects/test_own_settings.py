@@ -139,12 +139,13 @@ def test_claims_of_keyed_tasks_commit_asynchronously_but_ends_and_recoveries_do_
 def begun(postgresql: Database, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The messages that began transactions."""
     sent: list[str] = []
+    real = postgresql_session.PostgresSession.execute_begin
 
-    def noted(raw: Any, text: str, execute: Any) -> None:
+    def noted(self: Any, raw: Any, text: str, execute: Any) -> None:
         sent.append(text)
-        postgresql_session.execute_begin(raw, text, execute)
+        real(self, raw, text, execute)
 
-    monkeypatch.setattr(type(postgresql.store.dialect), "execute_begin", staticmethod(noted))
+    monkeypatch.setattr(type(postgresql.store.dialect), "execute_begin", noted)
     return sent
 
 

@@ -20,21 +20,18 @@ from psycopg.types.datetime import TimestamptzLoader
 from sqlalchemy import Dialect as SqlalchemyDialect
 from sqlalchemy.engine import URL
 
-from ...errors import UnsupportedDatabase
 from ..column_types import UnreadableInstant
 from ..grammar import Columns, Transition
-from . import postgresql_errors, postgresql_session
-from .base import Dialect
 from .plans import OneStatement
+from .postgresql_errors import PostgresErrors, add_hint
 from .postgresql_grammar import PostgresGrammar
+from .postgresql_session import PLAN_ONCE, PostgresSession, explain_encoding
 
 
-class PostgresDialect(Dialect):
+class PostgresDialect(PostgresErrors, PostgresSession):
     name = "postgresql"
     driver_connection: ClassVar[type] = psycopg.Connection
     driver_error: ClassVar[type[Exception]] = psycopg.Error
-    begin: ClassVar = postgresql_session.BEGIN
-    watch_client = postgresql_session.WATCH_CLIENT
     reads_before_writing = one_writer = False
     one_statement = notifies = stops_midway = has_roles = has_partitions = measures_tables = has_clock = True
     connection_options: ClassVar = {"isolation_level": "AUTOCOMMIT"}
@@ -57,7 +54,7 @@ class PostgresDialect(Dialect):
         return f"SET CONSTRAINTS {self._placed('task_batch_changes_count')} IMMEDIATE"
 
     def plan_once(self) -> str | None:
-        return f"SET LOCAL {postgresql_session.PLAN_ONCE}"
+        return f"SET LOCAL {PLAN_ONCE}"
 
     def count_rows(self, table: str) -> str | None:
         return f"ANALYZE {self._placed(table)}"  # a role that does not own the table only gets a warning
@@ -68,39 +65,12 @@ class PostgresDialect(Dialect):
     def database_name(self, url: URL) -> str | None:
         return url.database or url.username
 
-    begin_statements = staticmethod(postgresql_session.begin_statements)
-    execute_begin = staticmethod(postgresql_session.execute_begin)
-    is_open = staticmethod(postgresql_session.is_open)
-    is_spoilt = staticmethod(postgresql_session.is_spoilt)
-    is_aborted = staticmethod(postgresql_session.is_spoilt)
-    set_up = staticmethod(postgresql_session.set_up)
-    keep_settings = staticmethod(postgresql_session.keep_settings)
-    ensure_readable = staticmethod(postgresql_session.ensure_readable)
-    is_transient = staticmethod(postgresql_errors.is_transient)
-    is_of_standby = staticmethod(postgresql_errors.names_standby)
-    is_locked_out = staticmethod(postgresql_errors.is_locked_out)
-    is_cut_off = staticmethod(postgresql_errors.is_cut_off)
-    is_starting = staticmethod(postgresql_errors.is_starting)
-    gives_up_waiting = staticmethod(postgresql_errors.gives_up_waiting)
-    is_denied = staticmethod(postgresql_errors.is_denied)
-    is_undefined = staticmethod(postgresql_errors.is_undefined)
-    is_bad_value = staticmethod(postgresql_errors.is_bad_value)
-    cannot_write_now = staticmethod(postgresql_errors.cannot_write_now)
-    comes_from_outside = staticmethod(postgresql_errors.comes_from_outside)
-    hide_rows = staticmethod(postgresql_errors.hide_rows)
-
     def abandon(self, raw: Any) -> None:
         pass  # others can write
 
-    def mark(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:  # noqa: ARG002 - HANDLER does
-        return postgresql_session.is_marked(raw)
-
-    def is_marked(self, raw: Any, execute: Callable[[str, Mapping[str, Any]], object]) -> bool:  # noqa: ARG002
-        return postgresql_session.is_marked(raw)
-
     def explain(self, error: Exception, raw: Callable[[], Any]) -> None:
-        postgresql_session.explain_encoding(error, raw)
-        postgresql_errors.add_hint(error)
+        explain_encoding(error, raw)
+        add_hint(error)
 
     def fetch(
         self, raw: Any, sql: str, parameters: Mapping[str, Any], info: MutableMapping[Any, Any] | None = None
@@ -126,15 +96,6 @@ class PostgresDialect(Dialect):
 
     def read_again(self, cursor: Any, found: Any) -> list[tuple[Any, ...]]:
         return read_again(cursor, found)
-
-    def normalize_url(self, url: URL) -> URL:
-        if "+" not in url.drivername:
-            url = url.set(drivername="postgresql+psycopg")
-        if url.get_driver_name() != "psycopg":
-            raise UnsupportedDatabase(
-                f"outboxq uses psycopg 3, not {url.get_driver_name()}; write postgresql+psycopg://…"
-            )
-        return postgresql_session.made_ours(url)
 
 
 _CURSOR = "outboxq_cursor"

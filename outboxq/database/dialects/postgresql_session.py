@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -23,7 +23,7 @@ from sqlalchemy import Engine, event
 from sqlalchemy.engine import URL
 
 from ...errors import InvalidTarget, UnsupportedDatabase
-from .base import Begin, Version, milliseconds_of_a_statement
+from .base import Begin, Dialect, Version, milliseconds_of_a_statement
 
 # If a server vanishes without an answer (a cut cable, a firewall that drops state), this is noticed within a minute
 # instead of hours.
@@ -149,66 +149,95 @@ _DIRECT: Final = "outboxq_direct"
 """
 
 
-def made_ours(url: URL) -> URL:
-    """Return the URL that our own connections use."""
-    return url.set(query={**_TCP_TIMEOUTS, **url.query, **_UNICODE})
+class PostgresSession(Dialect):
+    """The part of PostgreSQL's dialect that sets up sessions and begins transactions."""
 
+    begin: ClassVar = BEGIN
+    watch_client = WATCH_CLIENT
 
-def set_up(engine: Engine) -> None:
-    """Make our own engine refuse databases that do not use UTF-8, and avoid prepared statements behind a pooler."""
-    # This must be the first listener, because SQLAlchemy's own listener would request values from the server that
-    # SQLAlchemy cannot read in such a database.
-    event.listen(engine, "connect", _examine, insert=True)
+    def normalize_url(self, url: URL) -> URL:
+        if "+" not in url.drivername:
+            url = url.set(drivername="postgresql+psycopg")
+        if url.get_driver_name() != "psycopg":
+            raise UnsupportedDatabase(
+                f"outboxq uses psycopg 3, not {url.get_driver_name()}; write postgresql+psycopg://…"
+            )
+        return url.set(query={**_TCP_TIMEOUTS, **url.query, **_UNICODE})
 
+    def set_up(self, engine: Engine) -> None:
+        """Make our own engine refuse databases that do not use UTF-8, and avoid prepared statements behind a pooler."""
+        # This must be the first listener, because SQLAlchemy's own listener would request values from the server that
+        # SQLAlchemy cannot read in such a database.
+        event.listen(engine, "connect", _examine, insert=True)
 
-def keep_settings(engine: Engine) -> None:
-    """Apply our settings to our own engine's connections."""
-    if engine.pool.dispatch.reset or engine.pool.dispatch.checkin:
-        return  # an application that resets its connections would undo the settings
-    event.listen(engine, "connect", _apply_settings)
+    def keep_settings(self, engine: Engine) -> None:
+        """Apply our settings to our own engine's connections."""
+        if engine.pool.dispatch.reset or engine.pool.dispatch.checkin:
+            return  # an application that resets its connections would undo the settings
+        event.listen(engine, "connect", _apply_settings)
 
+    def begin_statements(self, begin: Begin, info: MutableMapping[Any, Any], version: Version) -> Iterator[str]:
+        """Return the messages that begin a transaction. `info` is SQLAlchemy's record of the connection, and `version`
+        is the server's version.
+        """
+        wanted, commits = _COMMITS.get(begin), info.get(_KEY)
+        if begin is Begin.INSERT:
+            return
+        if begin is Begin.READ and commits is not None:
+            yield _OWN_READ
+            return
+        if wanted is None or commits is None:
+            text = BEGIN[begin].replace(_NO_STATEMENT_TIMEOUT, f"statement_timeout = {milliseconds_of_a_statement()}")
+            if commits is None and version and version[0] >= _ENDS_TRANSACTIONS:
+                text = _message(text, "SET LOCAL", _NO_TRANSACTION_TIMEOUT)
+            yield text
+            return
+        if wanted != commits:
+            yield f"SET synchronous_commit TO {wanted}"
+            info[_KEY] = wanted
+        if begin not in {Begin.SINGLE, Begin.SINGLE_ASYNCHRONOUS}:
+            yield _WRITE
 
-def begin_statements(begin: Begin, info: MutableMapping[Any, Any], version: Version) -> Iterator[str]:
-    """Return the messages that begin a transaction. `info` is SQLAlchemy's record of the connection, and `version` is
-    the server's version.
-    """
-    wanted, commits = _COMMITS.get(begin), info.get(_KEY)
-    if begin is Begin.INSERT:
-        return
-    if begin is Begin.READ and commits is not None:
-        yield _OWN_READ
-        return
-    if wanted is None or commits is None:
-        text = BEGIN[begin].replace(_NO_STATEMENT_TIMEOUT, f"statement_timeout = {milliseconds_of_a_statement()}")
-        if commits is None and version and version[0] >= _ENDS_TRANSACTIONS:
-            text = _message(text, "SET LOCAL", _NO_TRANSACTION_TIMEOUT)
-        yield text
-        return
-    if wanted != commits:
-        yield f"SET synchronous_commit TO {wanted}"
-        info[_KEY] = wanted
-    if begin not in {Begin.SINGLE, Begin.SINGLE_ASYNCHRONOUS}:
-        yield _WRITE
+    def execute_begin(self, raw: Any, text: str, execute: Callable[[str], object]) -> None:
+        # A message with several commands cannot be prepared, and an application may have asked for everything to be
+        # prepared.
+        threshold, raw.prepare_threshold = raw.prepare_threshold, None
+        try:
+            execute(text)
+        finally:
+            raw.prepare_threshold = threshold
 
+    def is_open(self, raw: psycopg.Connection[Any]) -> bool:
+        """Return True if a transaction is open. A connection whose driver begins transactions implicitly, as it can
+        under Django, counts as having one open.
+        """
+        # Not raw.info, which creates an object, and looks the status up by its number.
+        return raw.pgconn.transaction_status != TransactionStatus.IDLE or not raw.autocommit
 
-def is_open(raw: psycopg.Connection[Any]) -> bool:
-    """Return True if a transaction is open. A connection whose driver begins transactions implicitly, as it can under
-    Django, counts as having one open.
-    """
-    # Not raw.info, which creates an object, and looks the status up by its number.
-    return raw.pgconn.transaction_status != TransactionStatus.IDLE or not raw.autocommit
+    def is_spoilt(self, raw: psycopg.Connection[Any]) -> bool:
+        """Return True if the transaction is aborted, or if the connection is lost."""
+        return raw.closed or raw.info.transaction_status in {TransactionStatus.INERROR, TransactionStatus.UNKNOWN}
 
+    is_aborted = is_spoilt
 
-def is_spoilt(raw: psycopg.Connection[Any]) -> bool:
-    """Return True if the transaction is aborted, or if the connection is lost."""
-    return raw.closed or raw.info.transaction_status in {TransactionStatus.INERROR, TransactionStatus.UNKNOWN}
+    def is_marked(self, raw: psycopg.Connection[Any], execute: Callable[[str, Mapping[str, Any]], object]) -> bool:  # noqa: ARG002
+        """Return True if the server has reported that HANDLER began this transaction. Some poolers do not pass the
+        report on.
+        """
+        return raw.info.parameter_status(_MARK) == "on"
 
+    mark = is_marked  # HANDLER has set the mark
 
-def is_marked(raw: psycopg.Connection[Any]) -> bool:
-    """Return True if the server has reported that HANDLER began this transaction. Some poolers do not pass the report
-    on.
-    """
-    return raw.info.parameter_status(_MARK) == "on"
+    def ensure_readable(self, raw: Any) -> None:
+        """Raise the error from `ensure_server`, or InvalidTarget if a caller's connection does not have an encoding."""
+        if not hasattr(raw, "info"):
+            return
+        ensure_server(raw)
+        if _told(raw, "client_encoding") == _UNKNOWN:
+            raise InvalidTarget(
+                f"this connection's client encoding is {_UNKNOWN}, so text is returned as bytes; outboxq needs UTF-8: "
+                "connect with client_encoding=utf8, or run ALTER ROLE … RESET client_encoding"
+            )
 
 
 def ensure_server(raw: Any) -> None:
@@ -218,18 +247,6 @@ def ensure_server(raw: Any) -> None:
         raise UnsupportedDatabase(
             f"the database {raw.info.dbname!r} uses the encoding {found}, which cannot store every string; outboxq needs UTF-8: "
             "create a database with CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0, and move the data with pg_dump"
-        )
-
-
-def ensure_readable(raw: Any) -> None:
-    """Raise the error from `ensure_server`, or InvalidTarget if a caller's connection does not have an encoding."""
-    if not hasattr(raw, "info"):
-        return
-    ensure_server(raw)
-    if _told(raw, "client_encoding") == _UNKNOWN:
-        raise InvalidTarget(
-            f"this connection's client encoding is {_UNKNOWN}, so text is returned as bytes; outboxq needs UTF-8: "
-            "connect with client_encoding=utf8, or run ALTER ROLE … RESET client_encoding"
         )
 
 
@@ -253,16 +270,6 @@ def explain_encoding(error: Exception, raw: Callable[[], Any]) -> None:
 def _told(raw: Any, name: str) -> str | None:
     found: str | None = raw.info.parameter_status(name)
     return found
-
-
-def execute_begin(raw: Any, text: str, execute: Callable[[str], object]) -> None:
-    # A message with several commands cannot be prepared, and an application may have asked for everything to be
-    # prepared.
-    threshold, raw.prepare_threshold = raw.prepare_threshold, None
-    try:
-        execute(text)
-    finally:
-        raw.prepare_threshold = threshold
 
 
 def _examine(raw: psycopg.Connection[Any], record: Any) -> None:

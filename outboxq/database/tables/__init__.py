@@ -4,6 +4,7 @@ Statements name the tables without a schema, which is added when a statement is 
 """
 
 # `as` makes a name public to type checkers.
+from ..typed_table import metadata as metadata
 from .messages import inbox_messages as inbox_messages
 from .messages import relay_messages as relay_messages
 from .messages import relay_shards as relay_shards
@@ -17,7 +18,6 @@ from .tasks import dead_letters as dead_letters
 from .tasks import execution_events as execution_events
 from .tasks import idempotency_keys as idempotency_keys
 from .tasks import key_rates as key_rates
-from .tasks import metadata as metadata
 from .tasks import partition_claims as partition_claims
 from .tasks import queue_settings as queue_settings
 from .tasks import sleeping_workers as sleeping_workers

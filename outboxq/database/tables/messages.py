@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from sqlalchemy import Column, Identity, Index, Integer, SmallInteger, Text, Uuid
 
-from .. import bounds
 from ..column_types import BigId, BoundedInstant, Instant, Number
 from ..typed_table import TypedColumns, typed_table
-from .tasks import AGGRESSIVE_VACUUM, metadata
+from .tasks import AGGRESSIVE_VACUUM
 
 
 class InboxMessagesColumns(TypedColumns):
@@ -22,11 +21,7 @@ class InboxMessagesColumns(TypedColumns):
 
 
 inbox_messages = typed_table(
-    "inbox_messages",
-    metadata,
-    InboxMessagesColumns,
-    Index("ix_inbox_messages_expires_at", "expires_at"),
-    *bounds.of("inbox_messages"),
+    "inbox_messages", InboxMessagesColumns, Index("ix_inbox_messages_expires_at", "expires_at")
 )
 
 
@@ -45,7 +40,7 @@ class RelaysColumns(TypedColumns):
     created_at = Column(BoundedInstant, nullable=False)
 
 
-relays = typed_table("relays", metadata, RelaysColumns, *bounds.of("relays"))
+relays = typed_table("relays", RelaysColumns)
 
 
 class RelayShardsColumns(TypedColumns):
@@ -61,13 +56,7 @@ class RelayShardsColumns(TypedColumns):
     sleeps_until = Column(Instant)
 
 
-relay_shards = typed_table(
-    "relay_shards",
-    metadata,
-    RelayShardsColumns,
-    *bounds.of("relay_shards"),
-    storage={"fillfactor": 50, **AGGRESSIVE_VACUUM},
-)
+relay_shards = typed_table("relay_shards", RelayShardsColumns, storage={"fillfactor": 50, **AGGRESSIVE_VACUUM})
 
 
 class RelayMessagesColumns(TypedColumns):
@@ -88,10 +77,8 @@ class RelayMessagesColumns(TypedColumns):
 
 relay_messages = typed_table(
     "relay_messages",
-    metadata,
     RelayMessagesColumns,
     Index("ix_relay_messages_relay", "relay", "id"),
-    *bounds.of("relay_messages"),
     sqlite_autoincrement=True,
     storage=AGGRESSIVE_VACUUM,
 )

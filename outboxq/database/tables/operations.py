@@ -5,10 +5,8 @@ from __future__ import annotations
 from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Text, Uuid
 
 from ...model.histograms import BUCKETS
-from .. import bounds
 from ..column_types import BoundedInstant
 from ..typed_table import TypedColumns, typed_table
-from .tasks import metadata
 
 
 class TaskMetricsColumns(TypedColumns):
@@ -40,11 +38,9 @@ class TaskMetricsColumns(TypedColumns):
 
 task_metrics = typed_table(
     "task_metrics",
-    metadata,
     TaskMetricsColumns,
     *(Column(f"{name}_{bucket}", Integer, nullable=False) for name in ("wait", "run") for bucket in range(BUCKETS)),
     Index("ix_task_metrics_at", "at"),
-    *bounds.of("task_metrics"),
 )
 
 
@@ -61,7 +57,7 @@ class QueueSamplesColumns(TypedColumns):
     exact = Column(Boolean, nullable=False)  # False: `due` and `delayed` are lower bounds
 
 
-queue_samples = typed_table("queue_samples", metadata, QueueSamplesColumns, *bounds.of("queue_samples"))
+queue_samples = typed_table("queue_samples", QueueSamplesColumns)
 
 
 class MaintenanceJobsColumns(TypedColumns):
@@ -72,7 +68,7 @@ class MaintenanceJobsColumns(TypedColumns):
     done_at = Column(BoundedInstant)
 
 
-maintenance_jobs = typed_table("maintenance_jobs", metadata, MaintenanceJobsColumns, *bounds.of("maintenance_jobs"))
+maintenance_jobs = typed_table("maintenance_jobs", MaintenanceJobsColumns)
 
 
 class OperatorActionsColumns(TypedColumns):
@@ -90,9 +86,5 @@ class OperatorActionsColumns(TypedColumns):
 
 
 operator_actions = typed_table(
-    "operator_actions",
-    metadata,
-    OperatorActionsColumns,
-    Index("ix_operator_actions_target", "target", "id"),
-    *bounds.of("operator_actions"),
+    "operator_actions", OperatorActionsColumns, Index("ix_operator_actions_target", "target", "id")
 )

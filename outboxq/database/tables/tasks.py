@@ -1,4 +1,4 @@
-"""Define the tables for tasks, their events, queues, keys and workers, and the metadata for all tables.
+"""Define the tables for tasks, their events, queues, keys and workers.
 
 There are no foreign keys between the tables, because foreign keys would cost a third of the throughput and slow down
 deletions. `verify` checks the references instead. No index on `task_executions` contains a column that a transition
@@ -29,18 +29,8 @@ from sqlalchemy import (
 )
 
 from ...model import EventType
-from .. import bounds
 from ..column_types import Attempts, BigId, BoundedInstant, Instant, Number, Recoveries, Seconds, Status, Xid8
-from ..typed_table import TypedColumns, typed_table
-
-metadata = MetaData(
-    naming_convention={
-        "pk": "pk_%(table_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "ck": "ck_%(table_name)s_%(constraint_name)s",
-    }
-)
+from ..typed_table import TypedColumns, metadata, typed_table
 
 AGGRESSIVE_VACUUM = {
     "autovacuum_vacuum_scale_factor": 0,
@@ -118,9 +108,7 @@ class TaskExecutionsColumns(OptionColumns):
 
 task_executions = typed_table(
     "task_executions",
-    metadata,
     TaskExecutionsColumns,
-    *bounds.of("task_executions"),
     # Half of each page is kept free for the row versions that claims and completions write, because a batch updates
     # whole pages at once. When a queue is drained in batches of 100, only 49 % of the updates stay heap-only with a
     # fillfactor of 70. With 50, it is 90 %, and there is 17 % less WAL.
@@ -146,14 +134,7 @@ class TaskOutboxColumns(TypedColumns):
     created_at = Column(BoundedInstant, nullable=False)
 
 
-task_outbox = typed_table(
-    "task_outbox",
-    metadata,
-    TaskOutboxColumns,
-    *bounds.of("task_outbox"),
-    sqlite_autoincrement=True,
-    storage=AGGRESSIVE_VACUUM,
-)
+task_outbox = typed_table("task_outbox", TaskOutboxColumns, sqlite_autoincrement=True, storage=AGGRESSIVE_VACUUM)
 
 _entry = task_outbox.c
 _without_key, _with_key = _entry.partition_key.is_(None), _entry.partition_key.is_not(None)
@@ -188,13 +169,7 @@ class TaskLeasesColumns(TypedColumns):
     progress_note = Column(Text)
 
 
-task_leases = typed_table(
-    "task_leases",
-    metadata,
-    TaskLeasesColumns,
-    *bounds.of("task_leases"),
-    storage={"fillfactor": 50, **AGGRESSIVE_VACUUM},
-)
+task_leases = typed_table("task_leases", TaskLeasesColumns, storage={"fillfactor": 50, **AGGRESSIVE_VACUUM})
 
 
 class ExecutionEventsColumns(TypedColumns):
@@ -212,7 +187,7 @@ class ExecutionEventsColumns(TypedColumns):
     xact_id = Column(Xid8().with_variant(Integer, "sqlite"))
 
 
-execution_events = typed_table("execution_events", metadata, ExecutionEventsColumns, sqlite_autoincrement=True)
+execution_events = typed_table("execution_events", ExecutionEventsColumns, sqlite_autoincrement=True)
 
 _event = execution_events.c
 _is_claim = _event.event_type == EventType.CLAIMED.value
@@ -246,7 +221,7 @@ class DeadLettersColumns(TypedColumns):
 
 
 dead_letters = typed_table(
-    "dead_letters", metadata, DeadLettersColumns, Index("ix_dead_letters_failed_at", "failed_at", "task_execution_id")
+    "dead_letters", DeadLettersColumns, Index("ix_dead_letters_failed_at", "failed_at", "task_execution_id")
 )
 
 
@@ -260,10 +235,7 @@ class IdempotencyKeysColumns(TypedColumns):
 
 
 idempotency_keys = typed_table(
-    "idempotency_keys",
-    metadata,
-    IdempotencyKeysColumns,
-    Index("ix_idempotency_keys_task_execution_id", "task_execution_id"),
+    "idempotency_keys", IdempotencyKeysColumns, Index("ix_idempotency_keys_task_execution_id", "task_execution_id")
 )
 
 
@@ -276,7 +248,6 @@ class PartitionClaimsColumns(TypedColumns):
 
 partition_claims = typed_table(
     "partition_claims",
-    metadata,
     PartitionClaimsColumns,
     UniqueConstraint("task_execution_id"),  # finds the key that a finished task frees; a task holds at most one key
     storage=AGGRESSIVE_VACUUM,
@@ -291,7 +262,7 @@ class TaskSubscriptionsColumns(OptionColumns):
     parameter = Column(Text)
 
 
-task_subscriptions = typed_table("task_subscriptions", metadata, TaskSubscriptionsColumns)
+task_subscriptions = typed_table("task_subscriptions", TaskSubscriptionsColumns)
 
 
 class QueueSettingsColumns(TypedColumns):
@@ -309,7 +280,7 @@ class QueueSettingsColumns(TypedColumns):
     updated_at = Column(BoundedInstant, nullable=False)
 
 
-queue_settings = typed_table("queue_settings", metadata, QueueSettingsColumns, *bounds.of("queue_settings"))
+queue_settings = typed_table("queue_settings", QueueSettingsColumns)
 
 
 class KeyRatesColumns(TypedColumns):
@@ -323,12 +294,7 @@ class KeyRatesColumns(TypedColumns):
 
 
 key_rates = typed_table(
-    "key_rates",
-    metadata,
-    KeyRatesColumns,
-    Index("ix_key_rates_full_at", "queue", "full_at"),
-    *bounds.of("key_rates"),
-    storage=AGGRESSIVE_VACUUM,
+    "key_rates", KeyRatesColumns, Index("ix_key_rates_full_at", "queue", "full_at"), storage=AGGRESSIVE_VACUUM
 )
 
 
@@ -364,7 +330,7 @@ class WorkersColumns(TypedColumns):
     failing_since = Column(BoundedInstant)
 
 
-workers = typed_table("workers", metadata, WorkersColumns)
+workers = typed_table("workers", WorkersColumns)
 # Finds the live workers without reading the workers that have ended. It does not contain columns that change while a
 # worker lives (HOT).
 _partial_index("ix_workers_present", workers.c.id, where=workers.c.ended_at.is_(None))
@@ -386,7 +352,6 @@ class SleepingWorkersColumns(TypedColumns):
 
 sleeping_workers = typed_table(
     "sleeping_workers",
-    metadata,
     SleepingWorkersColumns,
     Index("ix_sleeping_workers_queue", "queue"),
     storage={"fillfactor": 50, **AGGRESSIVE_VACUUM},

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from sqlalchemy import Boolean, Column, Identity, Index, Integer, Text, Uuid
 
-from .. import bounds
 from ..column_types import BigId, BoundedInstant, Number, Seconds, Xid8
 from ..typed_table import TypedColumns, typed_table
-from .tasks import AGGRESSIVE_VACUUM, OptionColumns, metadata
+from .tasks import AGGRESSIVE_VACUUM, OptionColumns
 
 
 class TaskBatchesColumns(TypedColumns):
@@ -35,9 +34,7 @@ class TaskBatchesColumns(TypedColumns):
     completed_at = Column(BoundedInstant)
 
 
-task_batches = typed_table(
-    "task_batches", metadata, TaskBatchesColumns, *bounds.of("task_batches"), storage={"fillfactor": 50}
-)
+task_batches = typed_table("task_batches", TaskBatchesColumns, storage={"fillfactor": 50})
 
 _open = task_batches.c.completed_at.is_(None)
 Index("ix_task_batches_open", task_batches.c.id, postgresql_where=_open, sqlite_where=_open)
@@ -64,7 +61,6 @@ class TaskBatchChangesColumns(TypedColumns):
 
 task_batch_changes = typed_table(
     "task_batch_changes",
-    metadata,
     TaskBatchChangesColumns,
     Index("ix_task_batch_changes_xact_id", "xact_id"),
     storage=AGGRESSIVE_VACUUM,
@@ -86,7 +82,7 @@ class TaskStepsColumns(TypedColumns):
     created_at = Column(BoundedInstant, nullable=False)
 
 
-task_steps = typed_table("task_steps", metadata, TaskStepsColumns, *bounds.of("task_steps"))
+task_steps = typed_table("task_steps", TaskStepsColumns)
 
 
 class TaskSchedulesColumns(OptionColumns):
@@ -116,7 +112,7 @@ class TaskSchedulesColumns(OptionColumns):
     updated_at = Column(BoundedInstant, nullable=False)
 
 
-task_schedules = typed_table("task_schedules", metadata, TaskSchedulesColumns, *bounds.of("task_schedules"))
+task_schedules = typed_table("task_schedules", TaskSchedulesColumns)
 
 
 class ScheduleTicksColumns(TypedColumns):
@@ -128,9 +124,5 @@ class ScheduleTicksColumns(TypedColumns):
 
 
 schedule_ticks = typed_table(
-    "schedule_ticks",
-    metadata,
-    ScheduleTicksColumns,
-    Index("ix_schedule_ticks_task_execution_id", "task_execution_id"),
-    *bounds.of("schedule_ticks"),
+    "schedule_ticks", ScheduleTicksColumns, Index("ix_schedule_ticks_task_execution_id", "task_execution_id")
 )
