@@ -175,19 +175,19 @@ class _Commands:
     def counted(self) -> Iterator[None]:
         dialect, begin, fetch = self._dialect, self._dialect.execute_begin, self._dialect.fetch
 
-        def begins(raw: Any, text: str, execute: Any) -> None:
+        def begins(own: Any, raw: Any, text: str, execute: Any) -> None:
             self.number += 1 + text.count(";") + text.startswith("BEGIN")  # includes the COMMIT
-            begin(raw, text, execute)
+            begin(own, raw, text, execute)
 
         def fetches(own: Any, *arguments: Any, **options: Any) -> Any:
             self.number += 1
             return fetch(own, *arguments, **options)
 
-        dialect.execute_begin, dialect.fetch = staticmethod(begins), fetches  # type: ignore[assignment,method-assign]
+        dialect.execute_begin, dialect.fetch = begins, fetches  # type: ignore[assignment,method-assign]
         try:
             yield
         finally:
-            dialect.execute_begin, dialect.fetch = staticmethod(begin), fetch  # type: ignore[assignment,method-assign]
+            dialect.execute_begin, dialect.fetch = begin, fetch  # type: ignore[assignment,method-assign]
 
 
 def under_snapshot(

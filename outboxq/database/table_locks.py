@@ -11,15 +11,20 @@ from typing import Any, Final, Self
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import array
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.schema import DDLElement
-from sqlalchemy.sql.compiler import DDLCompiler
 
 from ..model.wording import plural
 from .dialects import Dialect, Execute
-from .dialects.catalogue import pg_class, pg_inherits, pg_namespace, pg_prepared_xacts, pg_stat_activity
+from .dialects.catalogue import (
+    of_server,
+    pg_class,
+    pg_inherits,
+    pg_namespace,
+    pg_prepared_xacts,
+    pg_stat_activity,
+    seconds_since,
+)
 from .dialects.plans import Row
-from .grammar import Grammar
+from .grammar import Grammar, text_literal
 from .tables import VERSION_TABLE, metadata
 
 NAMES: Final = (*sorted(metadata.tables), VERSION_TABLE)
@@ -191,7 +196,12 @@ def statement_shown(query: str) -> str:
 
 
 def _lock(dialect: Dialect, execute: Execute, places: Sequence[tuple[str, str]], mode: str) -> None:
-    execute(str(LockTables(places, mode).compile(dialect=dialect.compiler)), {})
+    """Lock these tables, each given as its schema and its name, until the transaction ends. Locking a table also locks
+    its partitions.
+    """
+    quote = dialect.compiler.identifier_preparer.quote
+    names = ", ".join(f"{quote(schema)}.{quote(name)}" for schema, name in places)
+    execute(f"LOCK TABLE {names} IN {mode} MODE", {})
 
 
 def _locks_of(one: Holder) -> str:
@@ -209,19 +219,18 @@ def _seconds(span: timedelta | None) -> str:
     return "some time" if span is None else f"{max(0.0, span.total_seconds()):.0f} s"
 
 
-_locks = sa.table(
+_locks = of_server(
     "pg_locks",
-    sa.column("locktype", sa.Text),
-    sa.column("database"),
-    sa.column("relation"),
-    sa.column("virtualtransaction", sa.Text),
-    sa.column("transactionid"),
-    sa.column("pid", sa.Integer),
-    sa.column("mode", sa.Text),
-    sa.column("granted", sa.Boolean),
-    schema="pg_catalog",
+    locktype=sa.Text(),
+    database=None,
+    relation=None,
+    virtualtransaction=sa.Text(),
+    transactionid=None,
+    pid=sa.Integer(),
+    mode=sa.Text(),
+    granted=sa.Boolean(),
 )
-_database = sa.table("pg_database", sa.column("oid"), sa.column("datname", sa.Text), schema="pg_catalog")
+_database = of_server("pg_database", oid=None, datname=sa.Text())
 
 
 def select_places(g: Grammar) -> sa.Select[Any]:
@@ -236,29 +245,12 @@ def select_places(g: Grammar) -> sa.Select[Any]:
     )
 
 
-class LockTables(DDLElement):
-    """Lock these tables in this mode, one after the other, until the transaction ends."""
-
-    def __init__(self, tables: Sequence[tuple[str, str]], mode: str) -> None:
-        """`tables` contains the schema and the name of each table. Locking a table also locks its partitions."""
-        self.tables, self.mode = tables, mode
-
-
-@compiles(LockTables)
-def _lock_tables(element: LockTables, compiler: DDLCompiler, **_: object) -> str:
-    quote = compiler.preparer.quote
-    names = ", ".join(f"{quote(schema)}.{quote(name)}" for schema, name in element.tables)
-    return f"LOCK TABLE {names} IN {element.mode} MODE"
-
-
 def limits(_: Grammar) -> sa.Select[Any]:
     """Set these timeouts for the rest of the transaction, and return the previous timeouts as strings with units.
 
     A :statement_timeout of NULL leaves that timeout unchanged.
     """
-    locking: sa.ColumnElement[str]
-    running: sa.ColumnElement[str]
-    locking, running = (sa.literal_column(f"'{name}'") for name in ("lock_timeout", "statement_timeout"))
+    locking, running = map(text_literal, ("lock_timeout", "statement_timeout"))
     lock_timeout = sa.bindparam("lock_timeout", type_=sa.Text, required=True)
     statement_timeout = sa.bindparam("statement_timeout", type_=sa.Text, required=True)
     before = (
@@ -353,8 +345,8 @@ def _described(each: sa.FromClause) -> sa.Select[Any]:
             pg_stat_activity.c.state,
             pg_stat_activity.c.query,
             pg_prepared_xacts.c.gid.label("prepared"),
-            _seconds_since(since).label("age"),
-            _seconds_since(pg_stat_activity.c.state_change).label("in_state"),
+            seconds_since(since).label("age"),
+            seconds_since(pg_stat_activity.c.state_change).label("in_state"),
             # The function blocks all locking for a moment, so it is called only for sessions that are waiting.
             sa.case((waits, sa.func.pg_blocking_pids(each.c.pid))).cast(sa.ARRAY(sa.Integer)).label("waits_for"),
         )
@@ -364,7 +356,3 @@ def _described(each: sa.FromClause) -> sa.Select[Any]:
         .order_by(waits, since.asc().nulls_last())
         .limit(sa.literal_column("100"))
     )
-
-
-def _seconds_since(moment: Any) -> Any:
-    return sa.cast(sa.func.extract("epoch", sa.func.clock_timestamp() - moment), sa.Double)
