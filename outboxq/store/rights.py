@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any, Protocol, TypeVar
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 
 from ..database.column_types import Packed
-from ..database.dialects import Begin, Dialect, Row
+from ..database.dialects import Begin, Row
 from ..database.dialects.catalogue import pg_class, pg_namespace
 from ..database.grammar import ONE, Grammar, text_literal
 from ..database.privileges import Feature, Kind, Privilege, Right, Role, rights
@@ -18,22 +18,11 @@ from ..database.tables import VERSION_TABLE
 from ..database.target import Target
 from ..errors import ConfigurationError, InvalidArgument, NotPermitted, UnsupportedDatabase
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from .transactions import Transactions
+
 _MOST = 3
 """Maximum number of privileges that an error message names."""
-
-
-class RunsTransactions(Protocol):
-    """The store methods that are needed to read and grant privileges."""
-
-    schema: str | None
-
-    @property
-    def dialect(self) -> Dialect: ...
-
-    def transaction(self, begin: Begin) -> AbstractContextManager[Target]: ...
-
-    def run(self, work: Callable[[Target], T], *, begin: Begin = ...) -> T: ...
 
 
 class Rights:
@@ -41,7 +30,7 @@ class Rights:
     roles.
     """
 
-    def __init__(self, store: RunsTransactions, *, works: bool) -> None:
+    def __init__(self, store: Transactions, *, works: bool) -> None:
         """`works` is True if the store belongs to a worker."""
         self._store = store
         self._works = works
@@ -77,7 +66,13 @@ class Rights:
         """
         if not self._store.dialect.is_denied(error):
             return
-        role, lacking = Role.PRODUCER if enqueues is not None else self._role(begin), list[Row]()
+        if enqueues is not None:
+            role = Role.PRODUCER
+        elif self._works:
+            role = Role.WORKER
+        else:
+            role = Role.VIEWER if begin in {Begin.READ, Begin.SNAPSHOT} else Role.OPERATOR
+        lacking = list[Row]()
         with suppress(Exception), self._store.transaction(Begin.READ) as target:
             lacking = lacks(target, rights(role, enqueues or ()))
         if lacking:
@@ -102,7 +97,7 @@ class Rights:
             if not target.run(select_role, {"grantee": name}):
                 raise ConfigurationError(f"unknown database role {name!r}; create it first: CREATE ROLE")
             for statement in statements:
-                target.execute(_escaped(statement), {})
+                target.execute(statement.replace("%", "%%"), {})  # the driver would take them for placeholders
             if lacking := lacks(target, wanted, grantee=name):
                 owned = "schema" if any(row["kind"] == Kind.SCHEMA for row in lacking) else "tables"
                 raise NotPermitted(
@@ -117,11 +112,6 @@ class Rights:
         """Raise UnsupportedDatabase if the database has no roles, without sending a statement."""
         if not self._store.dialect.has_roles:
             raise UnsupportedDatabase("SQLite has no roles: anyone who can write to the file can do anything")
-
-    def _role(self, begin: Begin) -> Role:
-        if self._works:
-            return Role.WORKER
-        return Role.VIEWER if begin in {Begin.READ, Begin.SNAPSHOT} else Role.OPERATOR
 
     def _grants(
         self, target: Target, role: Role, name: str, features: Collection[Feature]
@@ -194,11 +184,6 @@ def _named(row: Row) -> str:
     return f"{row['privilege']} on {'the schema' if row['kind'] == Kind.SCHEMA else row['name']}"
 
 
-def _escaped(statement: str) -> str:
-    """Escape percent signs in names, because the driver would take them for placeholders."""
-    return statement.replace("%", "%%")
-
-
 _roles = sa.table("pg_roles", sa.column("rolname", sa.Text), schema="pg_catalog")
 _PARTS = ("kind", "name", "privilege", "column")
 _grantee = sa.bindparam("grantee", None, type_=sa.Text)
@@ -208,32 +193,24 @@ def grant(right: Right, schema: str, role: str) -> str:
     """Return the statement that grants the privilege on an object in `schema`, with every identifier in quotes."""
     from psycopg import sql  # imported here, because most programs that import this module do not use PostgreSQL
 
-    where = {
-        Kind.SCHEMA: sql.SQL("SCHEMA {}").format(sql.Identifier(schema)),
-        Kind.SEQUENCE: sql.SQL("SEQUENCE {}").format(sql.Identifier(schema, right.name)),
-        Kind.TABLE: sql.SQL("TABLE {}").format(sql.Identifier(schema, right.name)),
-    }[right.kind]
+    names = (schema,) if right.kind is Kind.SCHEMA else (schema, right.name)
     columns = sql.SQL(", ").join(map(sql.Identifier, right.columns))
-    text = sql.SQL("GRANT {} ON {} TO {}").format(
+    text = sql.SQL("GRANT {} ON {} {} TO {}").format(
         sql.SQL(right.privilege.value) + (sql.SQL(" ({})").format(columns) if right.columns else sql.SQL("")),
-        where,
+        sql.SQL(right.kind.value),
+        sql.Identifier(*names),
         sql.Identifier(role),
     )
     return text.as_string(None)
 
 
-def _cells(rights: Sequence[Right]) -> list[tuple[str, ...]]:
-    """Return the rows for `missing`: one for each column of the privilege, or a single row if the privilege does not
-    name columns.
+def pack(rights: Sequence[Right]) -> dict[str, Any]:
+    """Return the parameters of `missing`: a row for each column of a privilege, or a single row if the privilege does
+    not name columns.
     """
-    return [
+    given = [
         (right.kind.value, right.name, right.privilege.value, one) for right in rights for one in right.columns or ("",)
     ]
-
-
-def pack(rights: Sequence[Right]) -> dict[str, Any]:
-    """Return the parameters of `missing`."""
-    given = _cells(rights)
     return {f"right_{part}": [row[at] for row in given] for at, part in enumerate(_PARTS)}
 
 

@@ -25,7 +25,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, TypeVar
 from uuid import UUID
 
 from ...database.dialects import Begin, Row
@@ -56,6 +58,7 @@ from ..tasks.operations import OnChange
 from ..transactions import Noun, Transactions
 from . import relays_sql as sql
 
+T = TypeVar("T")
 LEASE = timedelta(seconds=10)
 """The time after which another worker takes over the shards of a worker that was killed."""
 _OPTIONS = TaskOptions()
@@ -118,15 +121,15 @@ class Relays(Noun, Answering):
 
         def work(target: Target) -> None:
             with target.atomic():
-                names = target.dialect.pack("names", sql.NAMES, [(name,) for name in sorted(wanted)])
-                before = {one["name"]: one["shards"] for one in target.run(sql.lock_relays, names)}
+                before = {one["name"]: one["shards"] for one in _lock(target, sorted(wanted))}
                 target.run(sql.declare, self._store.values(target), [_row(wanted[name]) for name in sorted(wanted)])
                 for name in sorted(wanted):
                     if before.get(name) != wanted[name].shards:
                         _divide(target, name, wanted[name].shards)
 
         # Most workers start with unchanged relays. They do not lock any rows.
-        stored = {_cells(one, sql.RELAY) for one in self._store.run_one(sql.select_relays, using=using)}
+        cells = itemgetter(*sql.RELAY)
+        stored = set(map(cells, self._store.run_one(sql.select_relays, using=using)))
         if not stored.issuperset(map(_row, wanted.values())):
             self._store.run(work, using=using)
 
@@ -141,9 +144,7 @@ class Relays(Noun, Answering):
         positive(keys, "keys")
 
         def work(target: Target) -> RelayDetail:
-            found = next((one for one in read_relays(self._store, target) if one.name == name), None)
-            if found is None:
-                raise _not_found(target, name)
+            found = _found(target, [one for one in read_relays(self._store, target) if one.name == name], name)
             values = self._store.values(target, relay=name, queue=task_of(name), most=COUNTED, limit=keys)
             return RelayDetail(
                 at=self._store.now_in(target),
@@ -180,15 +181,12 @@ class Relays(Noun, Answering):
         the worker starts. Raises RelayNotFound.
         """
 
-        def lock(target: Target) -> list[Row]:
-            return target.run(sql.lock_relays, target.dialect.pack("names", sql.NAMES, [(name,)]))
-
         def work(target: Target) -> int:
             with target.atomic():
-                _found(target, lock(target), name)
+                _found(target, _lock(target, [name]), name)
                 return len(target.run(sql.remove, {"relay": name}))
 
-        return self._store.run(work, using=using, committed=lambda target, _: not lock(target))
+        return self._store.run(work, using=using, committed=lambda target, _: not _lock(target, [name]))
 
     def take(self, relay: str, worker_id: UUID) -> ShardLease | None:
         """Lease a shard that has no sender, and return the lease; None if there is no such shard."""
@@ -210,11 +208,8 @@ class Relays(Noun, Answering):
     def give_up(self, worker_id: UUID, leases: Collection[ShardLease]) -> None:
         """End the leases of a worker that is stopping."""
         if leases:
-            self._store.run(
-                lambda target: target.run(
-                    sql.give_up, self._store.values(target, worker_id=worker_id), [_held(one) for one in leases]
-                )
-            )
+            rows, values = [_held(one) for one in leases], {"worker_id": worker_id}
+            self._store.run(lambda target: target.run(sql.give_up, self._store.values(target, **values), rows))
 
     def sleep(self, relay: str, worker_id: UUID, longest: timedelta) -> None:
         """Ask that the worker be notified of the relay's messages (PostgreSQL)."""
@@ -290,7 +285,7 @@ class Relays(Noun, Answering):
         def work(target: Target) -> None:
             with target.atomic():
                 if not target.run(builder, self._store.values(target, relay=name, **values)):
-                    _found(target, [one for one in target.run(sql.select_relays, {}) if one["name"] == name], name)
+                    _found(target, [one for one in target.run(sql.select_relays) if one["name"] == name], name)
                 elif on_change is not None:
                     on_change(target, 1)
 
@@ -324,6 +319,10 @@ _SHOWN = (
 """The fields of a Relay that are columns of `select_backlogs`."""
 
 
+def _lock(target: Target, names: Iterable[str]) -> list[Row]:
+    return target.run(sql.lock_relays, target.dialect.pack("names", sql.NAMES, [(name,) for name in names]))
+
+
 def _divide(target: Target, relay: str, shards: int) -> None:
     """Divide the relay into this number of shards. No worker may send the relay's messages until the leases of the old
     shards would have expired.
@@ -354,30 +353,20 @@ def _dead_letter(lease: ShardLease, message: Row, options: TaskOptions) -> NewTa
 def _bury(target: Target, values: Mapping[str, Any], dead_letters: Sequence[tuple[NewTask, str]]) -> None:
     if dead_letters:
         target.run(insert_tasks, values, [row(task) for task, _ in dead_letters])
-        target.run(
-            sql.bury,
-            values,
-            [(task.id, sanitize(f"EventRefused: {reason}", limit=500)) for task, reason in dead_letters],
-        )
+        errors = [(task.id, sanitize(f"EventRefused: {reason}", limit=500)) for task, reason in dead_letters]
+        target.run(sql.bury, values, errors)
 
 
-def _found(target: Target, rows: Sequence[Row], name: str) -> None:
-    """Raise RelayNotFound unless a relay was changed. The error names the relays that exist."""
+def _found(target: Target, rows: Sequence[T], name: str) -> T:
+    """Return the first row. Raises RelayNotFound if there is none. The error names the relays that exist."""
     if not rows:
-        raise _not_found(target, name)
-
-
-def _not_found(target: Target, name: str) -> RelayNotFound:
-    known = ", ".join(one["name"] for one in target.run(sql.select_relays, {})) or "none"
-    return RelayNotFound(f"there is no relay {name!r}; the relays to brokers are: {known}")
+        known = ", ".join(one["name"] for one in target.run(sql.select_relays)) or "none"
+        raise RelayNotFound(f"there is no relay {name!r}; the relays to brokers are: {known}")
+    return rows[0]
 
 
 def _row(relay: NewRelay) -> tuple[object, ...]:
     return relay.name, relay.shards, relay.on_refused.value
-
-
-def _cells(found: Row, columns: Iterable[str]) -> tuple[object, ...]:
-    return tuple(found[name] for name in columns)
 
 
 def _held(lease: ShardLease) -> tuple[object, ...]:
@@ -389,17 +378,12 @@ def _of(lease: ShardLease) -> dict[str, Any]:
 
 
 def _by_relay(rows: Iterable[Row]) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
-    for one in rows:
-        found.setdefault(one["relay"], []).append(one)
-    return found
+    """Group these rows, which are sorted by relay."""
+    return {relay: list(several) for relay, several in groupby(rows, itemgetter("relay"))}
 
 
 def _shard(found: Row) -> RelayShard:
-    is_sent = found["worker_id"] is not None
-    return RelayShard(
-        shard=found["shard"],
-        worker_id=found["worker_id"],
-        worker=found["worker"] if is_sent else None,
-        lease_expires_at=found["lease_expires_at"] if is_sent else None,
-    )
+    sent = dict.fromkeys(("worker_id", "worker", "lease_expires_at"))
+    if found["worker_id"] is not None:
+        sent = {name: found[name] for name in sent}
+    return RelayShard(shard=found["shard"], **sent)

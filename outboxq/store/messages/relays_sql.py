@@ -239,8 +239,7 @@ def bury(g: Grammar) -> Transition:
         return task_rows.event(g, r["failed"].c, r["failed"], event_type=sql_literal(EventType.FAILED), data=data)
 
     def held(r: Relations) -> Statement:
-        failed = r["failed"].c
-        names = ["queue", "partition_key", "task_execution_id", "held"]
+        failed, names = r["failed"].c, ["queue", "partition_key", "task_execution_id", "held"]
         holding = sa.and_(failed.partition_key.is_not(None), failed.on_dead_letter == sa.literal_column("'hold'"))
         rows = sa.select(failed.queue, failed.partition_key, failed.id, sa.true()).where(holding)
         return g.insert(partition_claims).from_select(names, rows).on_conflict_do_nothing()  # type: ignore[no-any-return]
@@ -293,26 +292,24 @@ def select_backlogs(_: Grammar) -> sa.Select[Any]:
     dead letters and redriven events. Each count is at most :limit.
     """
     dead = dead_letters.c
-    some = sa.select(_m.id).where(_m.relay == _r.name).limit(limit).correlate(relays).subquery("some")
-    refused = (
-        sa.select(dead.task_execution_id)
-        .where(dead.queue == TASK_OF_RELAY)
-        .limit(limit)
-        .correlate(relays)
-        .subquery("refused")
-    )
+    some = sa.select(_m.id).where(_m.relay == _r.name)
+    refused = sa.select(dead.task_execution_id).where(dead.queue == TASK_OF_RELAY)
     # A relay's queue contains only its refused events. Of these, only redriven ones are waiting or running.
     waiting, running = (
         sa.select(ONE).where(table.c.queue == TASK_OF_RELAY).correlate(relays) for table in (task_outbox, task_leases)
     )
-    redriven = sa.union_all(waiting, running).limit(limit).subquery("redriven")
+    redriven = sa.union_all(waiting, running)
     oldest = sa.select(_m.created_at).where(_m.relay == _r.name).order_by(_m.id).limit(ONE).correlate(relays)
+
+    def number_of(rows: Any, name: str) -> sa.ScalarSelect[int]:
+        return sa.select(sa.func.count()).select_from(rows.limit(limit).subquery(name)).scalar_subquery()
+
     return sa.select(
         relays,
-        sa.select(sa.func.count()).select_from(some).scalar_subquery().label("messages"),
+        number_of(some.correlate(relays), "some").label("messages"),
         oldest.scalar_subquery().label("oldest_at"),
-        sa.select(sa.func.count()).select_from(refused).scalar_subquery().label("dead_letters"),
-        sa.select(sa.func.count()).select_from(redriven).scalar_subquery().label("redriven"),
+        number_of(refused.correlate(relays), "refused").label("dead_letters"),
+        number_of(redriven, "redriven").label("redriven"),
     ).order_by(_r.name)
 
 
@@ -330,12 +327,9 @@ def select_shards(g: Grammar) -> sa.Select[Any]:
     `worker_id` is NULL.
     """
     worker = sa.case((_s.lease_expires_at > g.now, _s.worker_id)).label("worker_id")
+    found = sa.select(_s.relay, _s.shard, worker, workers.c.label.label("worker"), _s.lease_expires_at)
     both = relay_shards.outerjoin(workers, workers.c.id == _s.worker_id)
-    return (
-        sa.select(_s.relay, _s.shard, worker, workers.c.label.label("worker"), _s.lease_expires_at)
-        .select_from(both)
-        .order_by(_s.relay, _s.shard)
-    )
+    return found.select_from(both).order_by(_s.relay, _s.shard)
 
 
 def select_shard_backlogs(_: Grammar) -> sa.Select[Any]:
@@ -388,19 +382,18 @@ def resume(_: Grammar) -> sa.Update:
     return resumed.values(paused_at=_NOTHING, pause_reason=_NOTHING, next_try_at=_NOTHING).returning(_r.name)
 
 
-def remove(_: Grammar) -> Transition:
+def remove(g: Grammar) -> Transition:
     """Delete :relay with its topics, its shards, its messages and the idempotency keys of its events. Returns the messages."""
     task_name = _prefix + _relay
     subscription, accepted = task_subscriptions.c, inbox_messages.c
+    keys = sa.delete(inbox_messages).where(accepted.consumer == task_name, accepted.source == text_literal(""))
     topics = sa.delete(task_subscriptions).where(subscription.task_name == task_name, subscription.parameter.is_(None))
     return Transition(
         steps={
             "topics": lambda _: topics,
             "relay": lambda _: sa.delete(relays).where(_r.name == _relay),
-            "shards": lambda _: sa.delete(relay_shards).where(_s.relay == _relay),
-            "keys": lambda _: sa.delete(inbox_messages).where(
-                accepted.consumer == task_name, accepted.source == text_literal("")
-            ),
+            "shards": lambda _: drop_shards(g),
+            "keys": lambda _: keys,
             "gone": lambda _: sa.delete(relay_messages).where(_m.relay == _relay).returning(_m.id),
         },
         returns="gone",

@@ -63,12 +63,22 @@ class DeadLetterGroup:
         """The version that produced nearly all of these dead letters while workers with other versions were running;
         None if there is no such version.
         """
-        return blamed(self.versions, self.count)
+        worst = self.versions[0].count if len(self.versions) > 1 else 0
+        return self.versions[0].version if worst >= max(_FEWEST, _SHARE * self.count) else None
 
     @property
     def blame(self) -> str | None:
-        """A sentence that names the blamed version; None if no version is blamed."""
-        return blame(self.versions, self.count)
+        """A sentence that names the blamed version, such as "all 412 failures came from version 2.4.1; 2.4.0 had none";
+        None if no version is blamed.
+        """
+        if self.blamed_version is None:
+            return None
+        (worst, *others), count = self.versions, wording.grouped(self.count)
+        some = f"all {count}" if worst.count == self.count else f"{wording.grouped(worst.count)} of {count}"
+        had = ", ".join(
+            f"{one.version} had {wording.grouped(one.count) if one.count else 'none'}" for one in others[:_NAMED]
+        )
+        return f"{some} failures came from version {worst.version}; {had}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -159,14 +169,7 @@ def read_at_work(target: Target, rows: Iterable[Row]) -> list[AtWork]:
     """
     if all(row["version"] is None for row in rows):
         return []
-    return [
-        AtWork(
-            version=row["version"],
-            task_names=frozenset(json.loads(row["task_names"])),
-            last_seen_at=row["last_seen_at"],
-        )
-        for row in target.run(at_work)
-    ]
+    return [AtWork(**{**row, "task_names": frozenset(json.loads(row["task_names"]))}) for row in target.run(at_work)]
 
 
 def versions_of(task_name: str, rows: Sequence[Row], found: Iterable[AtWork]) -> tuple[FailuresOfVersion, ...]:
@@ -181,31 +184,6 @@ def versions_of(task_name: str, rows: Sequence[Row], found: Iterable[AtWork]) ->
         FailuresOfVersion(version=version, count=number)
         for version, number in sorted(every.items(), key=lambda one: (-one[1], one[0]))
     )
-
-
-def blamed(versions: Sequence[FailuresOfVersion], count: int) -> str | None:
-    """Return the version that produced nearly all of these dead letters while workers with other versions were running;
-    None if there is no such version.
-    """
-    if len(versions) < 2 or versions[0].count < max(_FEWEST, _SHARE * count):
-        return None
-    return versions[0].version
-
-
-def blame(versions: Sequence[FailuresOfVersion], count: int) -> str | None:
-    """Return the sentence about the version that is blamed: "all 412 failures came from version 2.4.1; 2.4.0 had none"."""
-    if blamed(versions, count) is None:
-        return None
-    worst, *others = versions
-    some = (
-        f"all {wording.grouped(count)}"
-        if worst.count == count
-        else f"{wording.grouped(worst.count)} of {wording.grouped(count)}"
-    )
-    had = ", ".join(
-        f"{one.version} had {wording.grouped(one.count) if one.count else 'none'}" for one in others[:_NAMED]
-    )
-    return f"{some} failures came from version {worst.version}; {had}"
 
 
 def version_of(dead_letter: Any) -> sa.ColumnElement[str]:
