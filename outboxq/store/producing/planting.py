@@ -125,7 +125,10 @@ def task_of(schedule: Schedule, tick: datetime, now: datetime) -> NewTask:
     due = tick + jitter_of(schedule, tick)
     # A tick that is being caught up on is late anyway, so the next tick must not replace it.
     by_default = schedule.overlap is Overlap.SKIP and due >= now
-    grace = _until_next(schedule, tick) if schedule.grace is None and by_default else schedule.grace
+    grace = schedule.grace
+    if grace is None and by_default:
+        following = parse_rule(schedule.rule, schedule.tz, starts_at=schedule.starts_at).after(tick)
+        grace = None if following is None else following - tick
     expires_at = None if grace is None else due + grace
     headers = {TICK_HEADER: iso(tick), RULE_HEADER: schedule.rule}
     return _task(schedule, headers, available_at=due, expires_at=expires_at)
@@ -216,25 +219,16 @@ def cancel_planted(
 def schedule_of(found: Row) -> Schedule:
     """Return the schedule in this row."""
     read = {name: value for name, value in found.items() if not name.endswith("_seconds")}
-    for name in ("grace", "jitter"):
-        seconds = found[f"{name}_seconds"]
-        read[name] = None if seconds is None else timedelta(seconds=seconds)
+    spans = {name: found[f"{name}_seconds"] for name in ("grace", "jitter")}
+    read |= {name: None if span is None else timedelta(seconds=span) for name, span in spans.items()}
     kinds = {"overlap": Overlap(found["overlap"]), "catch_up": CatchUp(found["catch_up"])}
     return Schedule(**{**read, **stored_options(found), **kinds})
 
 
 def rows_of(schedules: Iterable[Schedule]) -> list[tuple[object, ...]]:
     """Return the columns of `schedules_sql.SCHEDULE` for each schedule."""
-    return [tuple(_cell(one, column) for column in schedules_sql.SCHEDULE) for one in schedules]
-
-
-def _cell(schedule: Schedule, column: str) -> object:
-    return in_column(getattr(schedule, column.removesuffix("_seconds")))
-
-
-def _until_next(schedule: Schedule, tick: datetime) -> timedelta | None:
-    following = parse_rule(schedule.rule, schedule.tz, starts_at=schedule.starts_at).after(tick)
-    return None if following is None else following - tick
+    names = [column.removesuffix("_seconds") for column in schedules_sql.SCHEDULE]
+    return [tuple(in_column(getattr(one, name)) for name in names) for one in schedules]
 
 
 def _task(schedule: NewSchedule, headers: dict[str, str], **times: datetime | None) -> NewTask:
@@ -255,8 +249,7 @@ def _task(schedule: NewSchedule, headers: dict[str, str], **times: datetime | No
 
 def _skipped(schedule: Schedule, done: Plan) -> tuple[object, ...]:
     first, last = (None if one is None else iso(one) for one in (done.first_skipped, done.last_skipped))
-    data = {"schedule": schedule.name, "count": done.skipped, "first": first, "last": last}
-    return uuid7(), event_data(data)
+    return uuid7(), event_data({"schedule": schedule.name, "count": done.skipped, "first": first, "last": last})
 
 
 def ticks_between(schedule: Schedule, first: datetime, last: datetime) -> list[datetime]:

@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import fields, replace
 from datetime import datetime, timedelta
 from functools import partial
-from operator import attrgetter
 from typing import Any, TypedDict, TypeVar, Unpack
 
 from ...database.dialects import Begin, Row
@@ -85,8 +84,7 @@ class Schedules:
         def work(target: Target) -> Schedule:
             before = [] if on_change is None else self._lock(target, [schedule.name])
             stored = self._put(target, schedule, self._store.now_in(target))
-            values = attrgetter(*(one.name for one in fields(NewSchedule)))
-            return self._changed(target, stored, None if values(stored) in map(values, before) else on_change)
+            return self._changed(target, stored, None if _given(stored) in map(_given, before) else on_change)
 
         return self._run(work, using)
 
@@ -99,12 +97,11 @@ class Schedules:
         """
 
         def work(target: Target) -> Schedule:
-            old = _found(target, self._lock(target, [name]), name)
-            new = NewSchedule(**{**{one.name: getattr(old, one.name) for one in fields(NewSchedule)}, **values})
+            old = self._one(target, name)
+            new = NewSchedule(**{**_given(old), **values})
             check_schedule(new)
             changed = self._change(target, old, new, self._store.now_in(target), None)
-            differs = any(getattr(old, one) != value for one, value in fields_of(new).items())
-            return self._changed(target, changed, on_change if differs else None)
+            return self._changed(target, changed, None if _given(old) == fields_of(new) else on_change)
 
         return self._run(work, using)
 
@@ -144,13 +141,12 @@ class Schedules:
             locked = {one.name: one for one in self._lock(target, names)}
             for name in wanted.keys() & locked.keys():
                 refuse_another(locked[name], wanted[name], declared_by)
-            with target.atomic():
-                for name in differing(locked.values()):
-                    if name in wanted and name in names:
-                        self._put(target, wanted[name], now, declared_by=declared_by)
-                    elif name in locked:
-                        by = f" of release {declared_by}" if declared_by else ""
-                        self._pause(target, locked[name], now, f"{REMOVED}{by}")
+            for name in differing(locked.values()):
+                if name in wanted and name in names:
+                    self._put(target, wanted[name], now, declared_by=declared_by)
+                elif name in locked:
+                    by = f" of release {declared_by}" if declared_by else ""
+                    self._pause(target, locked[name], now, f"{REMOVED}{by}")
 
         # Most workers start with unchanged schedules. They do not lock any rows, and on SQLite they do not wait for the
         # writer.
@@ -159,7 +155,7 @@ class Schedules:
 
     def get(self, name: str, *, using: object = None) -> Schedule:
         """Return one schedule. Raises ScheduleNotFound."""
-        return self._run(lambda at: _found(at, self._lock(at, [name], lock=False), name), using, Begin.READ)
+        return self._run(lambda target: self._one(target, name, lock=False), using, Begin.READ)
 
     def list(self, *, using: object = None) -> builtins.list[Schedule]:
         """Return all schedules, sorted by name."""
@@ -176,7 +172,7 @@ class Schedules:
         storable(reason, "reason")
 
         def work(target: Target) -> Schedule:
-            schedule = _found(target, self._lock(target, [name]), name)
+            schedule = self._one(target, name)
             if schedule.paused_at is not None:
                 return schedule
             return self._changed(target, self._pause(target, schedule, self._store.now_in(target), reason), on_change)
@@ -189,10 +185,14 @@ class Schedules:
         """
 
         def work(target: Target) -> Schedule:
-            schedule = _found(target, self._lock(target, [name]), name)
+            schedule = self._one(target, name)
             if schedule.paused_at is None:
                 return schedule
-            return self._changed(target, self._resume(target, schedule, self._store.now_in(target)), on_change)
+            now = self._store.now_in(target)
+            schedule = self._by_present_clock(target, schedule, now)
+            resumed = replace(schedule, paused_at=None, pause_reason=None, updated_at=now)
+            self._write(target, resumed)
+            return self._changed(target, self._plant_now(target, resumed, now), on_change)
 
         return self._run(work, using)
 
@@ -204,10 +204,8 @@ class Schedules:
         """
 
         def work(target: Target) -> None:
-            schedule = _found(target, self._lock(target, [name]), name)
-            planting.cancel_planted(
-                self._store, target, schedule, self._store.now_in(target), delayed=True, reason="removed"
-            )
+            schedule, now = self._one(target, name), self._store.now_in(target)
+            planting.cancel_planted(self._store, target, schedule, now, delayed=True, reason="removed")
             target.run(schedules_sql.remove, {"name": name})
 
         self._run(work, using, committed=lambda target, _: not self._lock(target, [name]))
@@ -222,12 +220,10 @@ class Schedules:
         storable(by, "by")
 
         def work(target: Target) -> Handle:
-            schedule = _found(target, self._lock(target, [name]), name)
-            now = self._store.now_in(target)
+            schedule, now = self._one(target, name), self._store.now_in(target)
             task = planting.extra_task(schedule, by)
-            with target.atomic():
-                target.run(enqueue.insert_tasks, self._store.values(target), [row(task)])
-                self._plant_now(target, schedule, now)
+            target.run(enqueue.insert_tasks, self._store.values(target), [row(task)])
+            self._plant_now(target, schedule, now)
             return Handle(id=task.id)
 
         def committed(target: Target, extra: Handle) -> bool:
@@ -250,30 +246,28 @@ class Schedules:
         if first >= last:
             raise InvalidArgument(f"a backfill must end after its start, not at {end}")
 
+        def planted_between(target: Target) -> set[datetime]:
+            values = {"name": name, "first": first, "last": last}
+            return {one["tick"] for one in target.run(schedules_sql.planted, values)}
+
         def work(target: Target) -> builtins.list[datetime]:
-            schedule, now = (
-                _found(target, self._lock(target, [name], lock=not dry_run), name),
-                self._store.now_in(target),
-            )
+            schedule, now = self._one(target, name, lock=not dry_run), self._store.now_in(target)
             if last > now:
                 raise InvalidArgument(
                     f"a backfill must end in the past, not at {end}: future ticks are planted automatically"
                 )
             if not dry_run:
                 self._plant_now(target, schedule, now)  # the catch-up policy decides what happens to missed ticks
-            values = self._store.values(target, name=name, first=first, last=last)
-            there = {one["tick"] for one in target.run(schedules_sql.planted, values)}
+            there = planted_between(target)
             upto = last if schedule.ends_at is None else min(last, schedule.ends_at)
             planted = [tick for tick in planting.ticks_between(schedule, first, upto) if tick not in there]
             if not dry_run:
                 rows = [(name, tick, planting.past_task_of(schedule, tick, now)) for tick in planted]
-                with target.atomic():
-                    planting.enqueue_ticks(target, values, rows)
+                planting.enqueue_ticks(target, self._store.values(target), rows)
             return planted
 
         def committed(target: Target, planted: builtins.list[datetime]) -> bool:
-            values = {"name": name, "first": first, "last": last}
-            return {*planted} <= {one["tick"] for one in target.run(schedules_sql.planted, values)}
+            return {*planted} <= planted_between(target)
 
         return self._run(work, using, Begin.READ if dry_run else Begin.WRITE, committed)
 
@@ -281,9 +275,7 @@ class Schedules:
         """Return up to `limit` ticks that became tasks, newest first, even for a removed schedule."""
         values = {"name": storable(name, "name"), "limit": positive(limit)}
         found = self._run(lambda target: target.run(schedules_sql.ticks, values), using, Begin.READ)
-        return [
-            Tick(**{**row, "status": None if row["status"] is None else TaskStatus(row["status"])}) for row in found
-        ]
+        return [Tick(**{**row, "status": row["status"] and TaskStatus(row["status"])}) for row in found]
 
     def runs(self, names: Iterable[str], limit: int = 20, *, using: object = None) -> dict[str, builtins.list[TickRun]]:
         """Return, for each of these schedules, the newest `limit` ticks that became tasks, oldest first, keyed by name."""
@@ -313,14 +305,11 @@ class Schedules:
         count = positive(number)
 
         def work(target: Target) -> dict[str, builtins.list[datetime]]:
-            present, given = now or self._store.now_in(target), _packed(target, [one.name for one in active])
-            anew = {
-                one["name"] for one in target.run(schedules_sql.planted_wrongly, self._store.values(target, **given))
-            }
+            present, names = now or self._store.now_in(target), _packed(target, [one.name for one in active])
+            values = self._store.values(target, moment=present, limit=count, **names)
+            anew = {one["name"] for one in target.run(schedules_sql.planted_wrongly, values)}
             planted: dict[str, dict[datetime, bool]] = {one.name: {} for one in active}
-            for one in target.run(
-                schedules_sql.to_come, self._store.values(target, moment=present, limit=count, **given)
-            ):
+            for one in target.run(schedules_sql.to_come, values):
                 planted[one["schedule"]][one["tick"]] = bool(one["comes"])
             return {
                 one.name: to_come(
@@ -373,20 +362,19 @@ class Schedules:
 
     def _put(self, target: Target, new: NewSchedule, now: datetime, declared_by: str | None = None) -> Schedule:
         for _ in range(_TRIES):
-            with target.atomic():
-                if found := self._lock(target, [new.name]):
-                    if declared_by is not None and not is_new(found[0], new, declared_by):
-                        return found[0]  # a newer release has since stored it
-                    return self._change(target, found[0], new, now, declared_by)
-                schedule = Schedule(
-                    **{**fields_of(new), "starts_at": new.starts_at or now},
-                    **declared(new, declared_by),
-                    planted_until=now,
-                    created_at=now,
-                    updated_at=now,
-                )
-                if target.run(schedules_sql.create, self._store.values(target), planting.rows_of([schedule])):
-                    return self._plant_now(target, schedule, now)
+            if found := self._lock(target, [new.name]):
+                if declared_by is not None and not is_new(found[0], new, declared_by):
+                    return found[0]  # a newer release has since stored it
+                return self._change(target, found[0], new, now, declared_by)
+            schedule = Schedule(
+                **{**fields_of(new), "starts_at": new.starts_at or now},
+                **declared(new, declared_by),
+                planted_until=now,
+                created_at=now,
+                updated_at=now,
+            )
+            if target.run(schedules_sql.create, self._store.values(target), planting.rows_of([schedule])):
+                return self._plant_now(target, schedule, now)
         raise InvalidArgument(f"the schedule {new.name!r} is being created and removed repeatedly; try again")
 
     def _change(
@@ -411,7 +399,7 @@ class Schedules:
         if differs and (old.paused_at is None or moments_of(old) != moments_of(changed)):
             changed = replace(changed, planted_until=now)
         changed = replace(changed, updated_at=now)
-        target.run(schedules_sql.change, self._store.values(target), planting.rows_of([changed]))
+        self._write(target, changed)
         return changed if changed.paused_at else self._plant_now(target, changed, now)
 
     @staticmethod
@@ -421,20 +409,15 @@ class Schedules:
         return schedule
 
     def _pause(self, target: Target, schedule: Schedule, now: datetime, reason: str) -> Schedule:
-        with target.atomic():
-            why = f"paused: {reason}" if reason else "paused"
-            first = planting.cancel_planted(self._store, target, schedule, now, delayed=True, reason=why)
-            until = min(schedule.planted_until, now, *([] if first is None else [planting.before(first)]))
-            paused = replace(schedule, paused_at=now, pause_reason=reason or None, planted_until=until, updated_at=now)
-            target.run(schedules_sql.change, self._store.values(target), planting.rows_of([paused]))
+        why = f"paused: {reason}" if reason else "paused"
+        first = planting.cancel_planted(self._store, target, schedule, now, delayed=True, reason=why)
+        until = min(schedule.planted_until, now, *([] if first is None else [planting.before(first)]))
+        paused = replace(schedule, paused_at=now, pause_reason=reason or None, planted_until=until, updated_at=now)
+        self._write(target, paused)
         return paused
 
-    def _resume(self, target: Target, schedule: Schedule, now: datetime) -> Schedule:
-        with target.atomic():
-            schedule = self._by_present_clock(target, schedule, now)
-            resumed = replace(schedule, paused_at=None, pause_reason=None, updated_at=now)
-            target.run(schedules_sql.change, self._store.values(target), planting.rows_of([resumed]))
-            return self._plant_now(target, resumed, now)
+    def _write(self, target: Target, changed: Schedule) -> None:
+        target.run(schedules_sql.change, self._store.values(target), planting.rows_of([changed]))
 
     def _plant_now(
         self, target: Target, schedule: Schedule, now: datetime, horizon: timedelta | None = None
@@ -455,10 +438,17 @@ class Schedules:
         """Return a locked schedule, restarted from now if it was planted while the clock was running fast."""
         if not stands_ahead(schedule, now):
             return schedule
-        found = target.run(
-            schedules_sql.planted_wrongly, self._store.values(target, **_packed(target, [schedule.name]))
-        )
+        values = self._store.values(target, **_packed(target, [schedule.name]))
+        found = target.run(schedules_sql.planted_wrongly, values)
         return planting.restart(self._store, target, schedule, now) if found else schedule
+
+    def _one(self, target: Target, name: str, *, lock: bool = True) -> Schedule:
+        """Return one schedule, locked until the transaction ends. Raises ScheduleNotFound."""
+        if not (found := self._lock(target, [name], lock=lock)):
+            hint = nearest(name, [one.name for one in _schedules(target, schedules_sql.schedules)])
+            or_list = "; `outboxq schedule list` shows the schedules"
+            raise ScheduleNotFound(f"there is no schedule {name!r}{hint or or_list}")
+        return found[0]
 
     def _lock(self, target: Target, names: Iterable[str], *, lock: bool = True) -> builtins.list[Schedule]:
         """Return these schedules, locked until the transaction ends."""
@@ -490,27 +480,16 @@ def _schedules(target: Target, builder: Builder, values: Mapping[str, Any] | Non
 
 
 def _run_of(tick: Row, task: Row | None) -> TickRun:
-    begun, ended = (None, None) if task is None else (task["started_at"], task["completed_at"])
-    status = None if task is None else TaskStatus(task["status"])
+    if task is None:
+        return TickRun(**tick, status=None, ran=None)
+    begun, ended, status = task["started_at"], task["completed_at"], TaskStatus(task["status"])
     # A discarded dead letter ends only when it is discarded.
-    if begun is None or ended is None or status is TaskStatus.CANCELLED:
-        return TickRun(**tick, status=status, ran=None)
-    return TickRun(**tick, status=status, ran=max(ended - begun, timedelta(0)))
+    has_run = begun is not None and ended is not None and status is not TaskStatus.CANCELLED
+    return TickRun(**tick, status=status, ran=max(ended - begun, timedelta(0)) if has_run else None)
 
 
 def _packed(target: Target, names: Iterable[str]) -> dict[str, Any]:
     return target.dialect.pack("names", schedules_sql.NAMES, [(name,) for name in sorted(names)])
-
-
-def _found(target: Target, schedules: list[Schedule], name: str) -> Schedule:
-    if not schedules:
-        raise _not_found(target, name)
-    return schedules[0]
-
-
-def _not_found(target: Target, name: str) -> ScheduleNotFound:
-    hint = nearest(name, [one.name for one in _schedules(target, schedules_sql.schedules)])
-    return ScheduleNotFound(f"there is no schedule {name!r}{hint or '; `outboxq schedule list` shows the schedules'}")
 
 
 LONGEST_NAME = MAX_NAME - len(planting.KEY_PREFIX)
@@ -552,7 +531,11 @@ def check_schedule(schedule: NewSchedule) -> None:  # noqa: C901 - one case per 
 
 def fields_of(new: NewSchedule) -> dict[str, Any]:
     """Return the fields of a new schedule, with its rule as stored."""
-    return {**{one.name: getattr(new, one.name) for one in fields(NewSchedule)}, "rule": rule_of(new.rule, None)}
+    return {**_given(new), "rule": rule_of(new.rule, None)}
+
+
+def _given(schedule: NewSchedule) -> dict[str, Any]:
+    return {one.name: getattr(schedule, one.name) for one in fields(NewSchedule)}
 
 
 def declared(new: NewSchedule, declared_by: str | None) -> dict[str, Any]:
