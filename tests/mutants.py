@@ -825,7 +825,7 @@ MUTANTS = (
     Mutant(
         "a page of a batch's tasks reads all newer tasks",
         "outboxq/store/tasks/task_pages.py",
-        (('_members().cte("mine").prefix_with("MATERIALIZED")', '_members().subquery("mine")'),),
+        (('mine = rows.cte("mine").prefix_with("MATERIALIZED")', 'mine = rows.subquery("mine")'),),
         ("tests/dialects/test_plans.py::test_a_page_reads_a_bounded_number_of_rows_on_postgresql",),
     ),
     Mutant(

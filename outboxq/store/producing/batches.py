@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from operator import itemgetter
 from typing import Any
 from uuid import UUID
@@ -24,10 +25,9 @@ from ...model.options import bad_name, is_name
 from ...model.unknown_options import Answering
 from ..arguments import AnyId, identifier, positive
 from ..failure_log import sentence
-from ..task_rows import pack_ids
 from ..tasks.cancelling import Bulk, change_all
 from ..tasks.operations import OnChange
-from ..tasks.results import ended as ended_tasks
+from ..tasks.results import read_ended
 from ..transactions import Noun
 from . import batches_sql
 
@@ -66,16 +66,8 @@ class Batches(Noun, Answering):
         The batch takes effect when `close` is called. Raises InvalidArgument before anything is written.
         """
         _check(batch)
-        row = (
-            batch.id,
-            batch.kind.value,
-            batch.name,
-            batch.on_failed.value,
-            batch.size,
-            batch.closed,
-            batch.then_as_json,
-            len(batch.then),
-        )
+        options = (batch.id, batch.kind.value, batch.name, batch.on_failed.value)
+        row = (*options, batch.size, batch.closed, batch.then_as_json, len(batch.then))
 
         def work(target: Target) -> None:
             with target.atomic():
@@ -149,7 +141,7 @@ class Batches(Noun, Answering):
 
         Each page of 200 tasks is read in its own transaction when it is needed, so a batch of any size can be read.
         """
-        wanted = frozenset(TaskStatus) if statuses is None else frozenset(statuses)
+        wanted = frozenset(TaskStatus if statuses is None else statuses)
         return self._members(batch_id, self._ids(batch_id, _FIRST, using), wanted, using)
 
     def _members(
@@ -179,10 +171,7 @@ class Batches(Noun, Answering):
         return self._read(ids, frozenset({TaskStatus.COMPLETED}), using)
 
     def _read(self, ids: Sequence[UUID], wanted: frozenset[TaskStatus], using: object) -> builtins.list[Member]:
-        def work(target: Target) -> builtins.list[Row]:
-            values = pack_ids(target, "tasks", ids)
-            return target.run(ended_tasks, {**values, "everything": True})
-
+        work = partial(read_ended, task_ids=ids, everything=True)
         rows = self._store.run(work, using=using, begin=Begin.READ)
         read = [{"error": row.pop("last_error"), **row, "status": TaskStatus(row["status"])} for row in rows]
         return [Member(**one) for one in sorted(read, key=itemgetter("id")) if one["status"] in wanted]
@@ -389,13 +378,10 @@ def batch_of(row: Row) -> Batch:
     except ValueError:
         links, is_readable = [], False
     fields = {name: value for name, value in row.items() if name != "then_tasks"}
+    kinds = {"kind": BatchKind(row["kind"]), "on_failed": OnFailed(row["on_failed"])}
     return Batch(
-        **{
-            **fields,
-            "kind": BatchKind(row["kind"]),
-            "on_failed": OnFailed(row["on_failed"]),
-            "then_ids": tuple(UUID(link["id"]) for link in links),
-            "then_names": tuple(str(link["task_name"]) for link in links),
-            "then_is_readable": is_readable,
-        }
+        **{**fields, **kinds},
+        then_ids=tuple(UUID(link["id"]) for link in links),
+        then_names=tuple(str(link["task_name"]) for link in links),
+        then_is_readable=is_readable,
     )

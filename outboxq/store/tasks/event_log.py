@@ -135,12 +135,7 @@ class EventLog(Noun, Answering):
 
         Earlier events of transactions that are still open may be on either side of the cursor.
         """
-
-        def work(target: Target) -> TailCursor:
-            head = target.run(select_head)[0]["head"]
-            return TailCursor(sequence_num=head, settled=head)
-
-        return self._store.run(work, begin=Begin.READ)
+        return _before(self._store.run_one(select_head)[0]["head"] + 1)
 
     def tail_since(self, when: datetime) -> TailCursor:
         """Return a cursor positioned before the first event at or after this aware datetime. The cursor may be a little
@@ -153,8 +148,7 @@ class EventLog(Noun, Answering):
         except OverflowError:
             return TailCursor()
         rows = self._store.run_one(first_of_window, search_from=early)
-        before = rows[0]["first"] - 1 if rows else 0
-        return TailCursor(sequence_num=before, settled=before)
+        return _before(rows[0]["first"] if rows else 1)
 
     def tail_last(self, count: int) -> TailCursor:
         """Return a cursor positioned before the newest `count` events; with 0, after the newest event, like
@@ -162,9 +156,7 @@ class EventLog(Noun, Answering):
         """
         if count == 0:
             return self.tail_from_now()
-        rows = self._store.run_one(first_of_newest, limit=positive(count, "count"))
-        before = (rows[0]["first"] or 1) - 1
-        return TailCursor(sequence_num=before, settled=before)
+        return _before(self._store.run_one(first_of_newest, limit=positive(count, "count"))[0]["first"] or 1)
 
     def state_at(self, task_id: AnyId, when: datetime, *, using: object = None) -> TaskState | None:
         """Return the state of the task at `when` (aware), including events at exactly that time; None if the task did
@@ -176,6 +168,11 @@ class EventLog(Noun, Answering):
         events = takewhile(lambda event: event.created_at <= when, events_of(self._store, task_id, using))
         so_far = [event for event in events if isinstance(event.event_type, EventType)]
         return replay(so_far) if so_far else None
+
+
+def _before(number: int) -> TailCursor:
+    """Return a cursor positioned before the event with this number."""
+    return TailCursor(sequence_num=number - 1, settled=number - 1)
 
 
 def marked(cursor: TailCursor, seen: Row) -> TailCursor:
@@ -225,12 +222,9 @@ def snapshot(g: Grammar) -> sa.Select[Any]:
 
 
 def _head_and(g: Grammar, column: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    return sa.select(_highest().label("head"), column, g.next_transaction.label("next_transaction"))
-
-
-def _highest() -> sa.ScalarSelect[Any]:
     highest: sa.ColumnElement[Any] = sa.func.coalesce(sa.func.max(_event.sequence_num), ZERO, type_=sa.BigInteger)
-    return sa.select(highest).scalar_subquery()
+    head = sa.select(highest).scalar_subquery().label("head")
+    return sa.select(head, column, g.next_transaction.label("next_transaction"))
 
 
 def was_unfinished(g: Grammar, task: sa.FromClause, ids: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
@@ -286,9 +280,8 @@ _is_end = sa.and_(_event.event_type != sql_literal(EventType.CLAIMED), _event.le
 
 def following(_: Grammar) -> sa.Select[Any]:
     """Select up to :limit events after the number :after, in order of number."""
-    event = execution_events.c
-    columns = (column for column in event if column.key != "xact_id")
-    return sa.select(*columns).where(event.sequence_num > _after).order_by(event.sequence_num).limit(limit)
+    columns = (column for column in _event if column.key != "xact_id")
+    return sa.select(*columns).where(_event.sequence_num > _after).order_by(_event.sequence_num).limit(limit)
 
 
 _search_from = sa.bindparam("search_from", type_=Instant, required=True)
@@ -301,20 +294,12 @@ def first_of_window(_: Grammar) -> sa.Select[Any]:
     There is no index on event times, but a later event has a higher number. So this is a binary search in the
     primary key, with thirty probes for a billion events. Gaps left by deleted events do not matter.
     """
-    event = execution_events.c
-    low = sa.select(sa.func.min(event.sequence_num)).scalar_subquery()
-    high = sa.select(sa.func.max(event.sequence_num) + 1).scalar_subquery()
+    low = sa.select(sa.func.min(_event.sequence_num)).scalar_subquery()
+    high = sa.select(sa.func.max(_event.sequence_num) + 1).scalar_subquery()
     search = sa.select(low.label("low"), high.label("high")).cte("search", recursive=True)
     middle = (search.c.low + search.c.high) // 2
-    probe = (
-        sa.select(event.created_at)
-        .where(event.sequence_num >= middle)
-        .order_by(event.sequence_num)
-        .limit(1)
-        .correlate(search)
-        .scalar_subquery()
-    )
-    early = probe < _search_from
+    probe = sa.select(_event.created_at).where(_event.sequence_num >= middle).order_by(_event.sequence_num).limit(1)
+    early = probe.correlate(search).scalar_subquery() < _search_from
     halved = sa.select(
         sa.case((early, middle + 1), else_=search.c.low), sa.case((early, search.c.high), else_=middle)
     ).where(search.c.low < search.c.high)
@@ -326,8 +311,7 @@ def first_of_newest(_: Grammar) -> sa.Select[Any]:
     """Select the lowest number of the newest :limit events; NULL for an empty log. Rolled-back transactions and deleted
     events leave gaps between the numbers.
     """
-    number = execution_events.c.sequence_num
-    newest = sa.select(number).order_by(number.desc()).limit(limit).subquery("newest")
+    newest = sa.select(_event.sequence_num).order_by(_event.sequence_num.desc()).limit(limit).subquery("newest")
     return sa.select(sa.func.min(newest.c.sequence_num).label("first"))
 
 

@@ -20,7 +20,7 @@ from ...model import EARLIEST, LATEST, MAX_ATTEMPT, STATUS_AFTER, EventType, Tas
 from ...model.uuid7 import uuid7
 from ...payload.parameters import sanitize
 from .. import task_rows
-from ..arguments import AnyId, aware, identifier
+from ..arguments import AnyId, aware, identifier, parameters
 from ..task_rows import event_data
 from ..transactions import Transactions
 from . import tasks
@@ -317,9 +317,8 @@ MANUAL_CHANGE: Columns = {
     "data": sa.Text(),
 }
 _entry, _lease, _execution = task_outbox.c, task_leases.c, task_executions.c
-_from_ready, _from_running, _from_failed, _due_now = (
-    sa.bindparam(name, type_=sa.Boolean, required=True)
-    for name in ("from_ready", "from_running", "from_failed", "due_now")
+_from_ready, _from_running, _from_failed, _due_now = parameters(
+    sa.Boolean, "from_ready", "from_running", "from_failed", "due_now"
 )
 _task_id = sa.bindparam("task_id", type_=sa.Uuid, required=True)
 _priority = sa.bindparam("priority", type_=sa.SmallInteger, required=True)

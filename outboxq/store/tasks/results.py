@@ -64,9 +64,12 @@ def standings(store: Transactions, task_ids: Collection[UUID], *, everything: bo
     permitted to read results.
     """
     with _reading(store, _READS) as target:
-        values = pack_ids(target, "tasks", task_ids)
-        rows = target.run(ended, {**values, "everything": everything})
-        return {row["id"]: standing_of(target, row) for row in rows}
+        return {row["id"]: standing_of(target, row) for row in read_ended(target, task_ids, everything=everything)}
+
+
+def read_ended(target: Target, task_ids: Collection[UUID], *, everything: bool) -> list[Row]:
+    """Return the rows of `ended` for these tasks."""
+    return target.run(ended, {**pack_ids(target, "tasks", task_ids), "everything": everything})
 
 
 def standing_of(target: Target, row: Row) -> Standing:
@@ -74,8 +77,7 @@ def standing_of(target: Target, row: Row) -> Standing:
     status, end = TaskStatus(row["status"]), None
     if status in {TaskStatus.FAILED, TaskStatus.CANCELLED}:
         newest = target.run(tasks.select_recent_history, {"task_id": row["id"], "limit": _NEWEST})
-        ends = (one for one in map(event_of, newest) if status_after(one.event_type) is status)
-        end = next(ends, None)
+        end = next((one for one in map(event_of, newest) if status_after(one.event_type) is status), None)
     same = {name: row[name] for name in ("id", "task_name", "attempt", "result")}
     return Standing(**same, status=status, error=row["last_error"], end=end)
 
@@ -216,8 +218,25 @@ def batch_standings(
     transaction is not retried after an error. Raises NotPermitted unless the database role is permitted to read both
     results and batches.
     """
+    found: dict[BatchLink, BatchStanding] = {}
+    blockers: dict[tuple[UUID, TaskStatus], Standing | None] = {}
     with _reading(store, _READS_OF_BATCHES) as target:
-        return _standings(target, links, everything=everything)
+        given = target.dialect.pack("places", PLACES, [(link.batch_id, link.number) for link in links])
+        for row in target.run(select_batch_standings, {**given, "everything": everything}):
+            standing = BatchStanding(
+                link=BatchLink(batch_id=row["id"], number=row["number"]),
+                kind=BatchKind(row["kind"]),
+                on_failed=OnFailed(row["on_failed"]),
+                counts=BatchCounts(**{name: row[name] for name in _COUNTS}),
+                **{name: row[name] for name in _STATES},
+            )
+            if (status := standing.blocked_by) is not None:
+                key = (standing.link.batch_id, status)
+                if key not in blockers:
+                    blockers[key] = _blocker(target, *key)
+                standing = replace(standing, blocker=blockers[key])
+            found[standing.link] = standing
+    return found
 
 
 def first_of_batch(store: Transactions, batch_id: UUID, *statuses: TaskStatus) -> BatchTask | None:
@@ -239,36 +258,13 @@ def _reading(store: Transactions, features: frozenset[Feature]) -> Iterator[Targ
         raise
 
 
-def _standings(target: Target, links: Collection[BatchLink], *, everything: bool) -> dict[BatchLink, BatchStanding]:
-    given = target.dialect.pack("places", PLACES, [(link.batch_id, link.number) for link in links])
-    found: dict[BatchLink, BatchStanding] = {}
-    blockers: dict[tuple[UUID, TaskStatus], Standing | None] = {}
-    for row in target.run(select_batch_standings, {**given, "everything": everything}):
-        standing = BatchStanding(
-            link=BatchLink(batch_id=row["id"], number=row["number"]),
-            kind=BatchKind(row["kind"]),
-            on_failed=OnFailed(row["on_failed"]),
-            counts=BatchCounts(**{name: row[name] for name in _COUNTS}),
-            **{name: row[name] for name in _STATES},
-        )
-        if (status := standing.blocked_by) is not None:
-            key = (standing.link.batch_id, status)
-            if key not in blockers:
-                blockers[key] = _blocker(target, *key)
-            standing = replace(standing, blocker=blockers[key])
-        found[standing.link] = standing
-    return found
-
-
 def _blocker(target: Target, batch_id: UUID, status: TaskStatus) -> Standing | None:
     """Return the standing of the first task with this status; None if that task has been redriven or pruned in the
     meantime.
     """
-    task = first_task(target, batch_id, status)
-    if task is None:
+    if (task := first_task(target, batch_id, status)) is None:
         return None
-    values = pack_ids(target, "tasks", [task.id])
-    rows = target.run(ended, {**values, "everything": False})
+    rows = read_ended(target, [task.id], everything=False)
     return next((standing_of(target, row) for row in rows if row["status"] == status), None)
 
 

@@ -104,21 +104,19 @@ def slowest(
 def _time(row: Row, by: Slow, present: datetime) -> timedelta | None:
     if by is Slow.DURATION and row["status"] == TaskStatus.CANCELLED:
         return None
-    begun, ended = (
-        (row["started_at"], row["completed_at"] or present)
-        if by is Slow.DURATION
-        else (row["created_at"], row["first_started_at"])
-    )
+    if by is Slow.DURATION:
+        begun, ended = row["started_at"], row["completed_at"] or present
+    else:
+        begun, ended = row["created_at"], row["first_started_at"]
     return None if begun is None or ended is None else max(ended - begun, timedelta(0))
 
 
 def times_of(g: Grammar, *, source: str) -> sa.Select[Any]:
     """Select the times of the matching tasks among the rows of a source."""
     execution = task_executions.c
-    columns = (
-        execution[name] for name in ("id", "status", "created_at", "first_started_at", "started_at", "completed_at")
-    )
-    return sa.select(*columns).where(g.among(execution.id, page_of_ids(g, source=source, up=False)))
+    moments = (execution.created_at, execution.first_started_at, execution.started_at, execution.completed_at)
+    found = sa.select(execution.id, execution.status, *moments)
+    return found.where(g.among(execution.id, page_of_ids(g, source=source, up=False)))
 
 
 def select_given(g: Grammar) -> sa.Select[Any]:

@@ -11,7 +11,7 @@ batch's tasks, for which all tasks in the batch are read.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -127,12 +127,11 @@ def tasks(
     reads only a tenth as many rows. `task_page` says where the call stopped. Raises InvalidArgument.
     """
     of = status_of(status)
-    look = partial(_page, store, status=of, values=filter_values(wanted), limit=positive(limit))
-    page = store.run(partial(look, before=before, after=after), using=using, begin=Begin.READ)
+    page = task_page(store, status=of, before=before, after=after, limit=limit, using=using, **wanted)
     found, up = page.tasks, _goes_up(before, after)
     while page.is_cut and of in {TaskStatus.RUNNING, TaskStatus.FAILED} and len(found) < limit:
-        on = {"before": None, "after": page.newer} if up else {"before": page.older, "after": after}
-        page = store.run(partial(look, **on), using=using, begin=Begin.READ)
+        before, after = (None, page.newer) if up else (page.older, after)
+        page = task_page(store, status=of, before=before, after=after, limit=limit, using=using, **wanted)
         found = page.tasks + found if up else found + page.tasks
     return found[-limit:] if up else found[:limit]
 
@@ -270,16 +269,11 @@ def _page(
     ended = ending(target, source, given, up=up) if _is_filtered(status, given) else None
     found = [execution_of(row) for row in target.run(PAGE[f"{source}_{'up' if up else 'down'}"], given)]
     rest = len(found) > limit
-    if rest:
-        ended = None
-    page = partial(TaskPage, is_cut=ended is not None, looked_at=given["scan"])
+    page = partial(TaskPage, is_cut=ended is not None and not rest, looked_at=given["scan"])
     if after is not None and up:
         listed = found[-limit:]
-        return page(
-            tasks=listed,
-            newer=listed[0].id if rest else ended,
-            older=listed[-1].id if listed else next_id(identifier(after)),
-        )
+        older = listed[-1].id if listed else next_id(identifier(after))
+        return page(tasks=listed, newer=listed[0].id if rest else ended, older=older)
     listed = found[:limit]
     newer = listed[0].id if listed else UUID(int=max(0, given["to_id"].int - 1))
     is_newest = before is None and after is None
@@ -333,15 +327,19 @@ def task_with_key(_: Grammar) -> sa.Select[Any]:
 def queue_is_longer(_: Grammar) -> sa.Select[Any]:
     """Select one row if :queue has more than :scan entries without a key, or more than :scan entries with a key."""
     parts = [_entries(keyed=keyed).offset(_scan).limit(ONE).subquery() for keyed in (False, True)]
-    found = sa.select(parts[0].c.id).union_all(sa.select(parts[1].c.id)).subquery("found")
+    found = sa.union_all(*(sa.select(part.c.id) for part in parts)).subquery("found")
     return sa.select(found.c.id)
 
 
 def _entries(*, keyed: bool) -> sa.Select[Any]:
     """Select the entries of :queue with or without a key. There is a separate index for each case."""
     has_key = _entry.partition_key.is_not(None) if keyed else _entry.partition_key.is_(None)
+    return _all_entries().where(_entry.queue == _SAME["queue"], has_key)
+
+
+def _all_entries() -> sa.Select[Any]:
     columns = (_entry.queue, _entry.partition_key, _entry.topic, _entry.available_at)
-    return sa.select(_entry.task_execution_id.label("id"), *columns).where(_entry.queue == _SAME["queue"], has_key)
+    return sa.select(_entry.task_execution_id.label("id"), *columns)
 
 
 def _members() -> sa.Select[Any]:
@@ -355,11 +353,9 @@ def _source(name: str) -> tuple[sa.FromClause, Any, sa.ColumnElement[bool]]:
     """Return the source, its column of ids, and the condition that a row must meet to count toward the bound. There are
     few leases, so leases that do not match are not counted toward the bound.
     """
-    if name == "batch":
-        mine = _members().cte("mine").prefix_with("MATERIALIZED")
-        return mine, mine.c.id, sa.true()
-    if name == "queue":
-        mine = _entries(keyed=False).union_all(_entries(keyed=True)).cte("mine").prefix_with("MATERIALIZED")
+    if name in {"batch", "queue"}:
+        rows = _members() if name == "batch" else _entries(keyed=False).union_all(_entries(keyed=True))
+        mine = rows.cte("mine").prefix_with("MATERIALIZED")
         return mine, mine.c.id, sa.true()
     table = _TABLES[name]
     ids = table.c.id if name == "executions" else table.c.task_execution_id
@@ -376,28 +372,19 @@ def _ids(source: str, *, up: bool, besides: Callable[[sa.FromClause], sa.ColumnE
     columns = [rows.c[name].label(name) for name in (*_SAME, *_TEXTS, "available_at") if name in rows.c]
     looked = sa.select(ids.label("id"), *columns).where(ids >= _from_id, ids < _to_id, counts).subquery("looked")
     # The limit makes this a lookup per task instead of one read of all the worker's tasks.
-    worked = (
-        sa.select(_event.sequence_num)
-        .where(
-            _event.task_execution_id == looked.c.id,
-            _event.event_type == sql_literal(EventType.CLAIMED),
-            _event.worker_id == _worker,
-        )
-        .limit(ONE)
-        .correlate(looked)
-        .scalar_subquery()
+    claims = sa.select(_event.sequence_num).where(
+        _event.task_execution_id == looked.c.id,
+        _event.event_type == sql_literal(EventType.CLAIMED),
+        _event.worker_id == _worker,
     )
-    same = [_same(_column(looked, name), wanted) for name, wanted in _SAME.items() if name != "status"]
+    worked = claims.limit(ONE).correlate(looked).scalar_subquery()
+    same = _matches(looked)
     if source in {"executions", "batch"}:
         same.append(_same(looked.c.status, _SAME["status"]))
     if source != "leases":
         same.append(sa.or_(_worker.is_(None), worked.is_not(None)))
-    return (
-        sa.select(looked.c.id)
-        .where(*same, besides(looked))
-        .order_by(looked.c.id if up else looked.c.id.desc())
-        .limit(limit)
-    )
+    order = looked.c.id if up else looked.c.id.desc()
+    return sa.select(looked.c.id).where(*same, besides(looked)).order_by(order).limit(limit)
 
 
 def _has_failed_with(error: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
@@ -495,101 +482,86 @@ def _end(_: Grammar, *, source: str, up: bool) -> sa.Select[Any]:
 
 def count_waiting(g: Grammar) -> sa.Select[Any]:
     """Count up to :limit matching tasks among :scan entries."""
-    looked = _some_entries()
-    return _count(g, looked, _waits(g, "entries", looked))
-
-
-def _some_entries() -> sa.FromClause:
-    columns = (_entry.queue, _entry.partition_key, _entry.topic, _entry.available_at)
-    ids = _entry.task_execution_id
-    some = sa.select(ids.label("id"), *columns).where(ids >= _from_id, ids < _to_id)
-    return some.limit(_scan).subquery("looked")
+    return _count(g, "entries")
 
 
 def count_waiting_of_queue(g: Grammar) -> sa.Select[Any]:
     """Count up to :limit matching tasks in :queue, among :scan entries without a key and :scan entries with a key."""
-    looked = _some_entries_of_queue()
-    return _count(g, looked, _waits(g, "queue", looked))
-
-
-def _some_entries_of_queue() -> sa.FromClause:
-    parts = []
-    for keyed in (False, True):
-        mine = _entries(keyed=keyed).where(_entry.task_execution_id >= _from_id, _entry.task_execution_id < _to_id)
-        parts.append(sa.select(mine.limit(_scan).subquery()))
-    return parts[0].union_all(parts[1]).subquery("looked")
+    return _count(g, "queue")
 
 
 def count_running(g: Grammar) -> sa.Select[Any]:
     """Count up to :limit matching running tasks. Unless :asked_too is true, tasks asked to stop are left out."""
-    looked = _some_leases()
-    return _count(g, looked, _is_to_ask(looked))
-
-
-def _some_leases() -> sa.FromClause:
-    mine = (
-        _lease.task_execution_id >= _from_id,
-        _lease.task_execution_id < _to_id,
-        _same(_lease.queue, _SAME["queue"]),
-    )
-    return sa.select(_lease.task_execution_id.label("id"), _lease.queue).where(*mine).subquery("looked")
-
-
-def _is_to_ask(looked: sa.FromClause) -> sa.ColumnElement[bool]:
-    asked = sa.bindparam("asked_too", type_=sa.Boolean, required=True)
-    return sa.or_(asked, _column(looked, "cancel_requested_at").is_(None))
+    return _count(g, "leases")
 
 
 def waiting_by_task(g: Grammar) -> sa.Select[Any]:
     """Count the matching tasks among :scan entries by task and queue."""
-    looked = _some_entries()
-    return _by_task(g, looked, _waits(g, "entries", looked))
+    return _count_by_task(g, "entries")
 
 
 def waiting_of_queue_by_task(g: Grammar) -> sa.Select[Any]:
     """Count the matching tasks in :queue by task, among :scan entries without a key and :scan entries with a key."""
-    looked = _some_entries_of_queue()
-    return _by_task(g, looked, _waits(g, "queue", looked))
+    return _count_by_task(g, "queue")
 
 
 def running_by_task(g: Grammar) -> sa.Select[Any]:
     """Count the matching running tasks by task and queue, in the same way as `count_running`."""
-    looked = _some_leases()
-    return _by_task(g, looked, _is_to_ask(looked))
+    return _count_by_task(g, "leases")
 
 
-def _by_task(g: Grammar, looked: sa.FromClause, *also: sa.ColumnElement[bool]) -> sa.Select[Any]:
+def _count_by_task(g: Grammar, source: str) -> sa.Select[Any]:
+    looked, where = _counted(g, source)
     columns = (looked.c.queue, _column(looked, "task_name").label("task_name"))
-    found = sa.select(*columns).where(*_counted(g, looked), *also).limit(limit).subquery("some")
+    found = sa.select(*columns).where(*where).limit(limit).subquery("some")
     number = sa.func.count()
     counted = sa.select(found.c.queue, found.c.task_name, number.label("number"))
     return counted.group_by(found.c.queue, found.c.task_name).order_by(number.desc(), *found.c)
 
 
-def _count(g: Grammar, looked: sa.FromClause, *also: sa.ColumnElement[bool]) -> sa.Select[Any]:
-    where = (*_counted(g, looked), *also)
+def _count(g: Grammar, source: str) -> sa.Select[Any]:
+    looked, where = _counted(g, source)
     some: sa.Select[Any] = sa.select(ONE.label("one")).select_from(looked).where(*where).limit(limit)
     return sa.select(sa.func.count().label("tasks")).select_from(some.subquery("some"))
 
 
-def _counted(g: Grammar, looked: sa.FromClause) -> list[sa.ColumnElement[bool]]:
-    """Return the conditions that test whether a task matches the filters and existed at the snapshot."""
-    same = [_same(_column(looked, name), wanted) for name, wanted in _SAME.items() if name != "status"]
-    return [*same, was_unfinished(g, looked, looked.c.id)]
+def _counted(g: Grammar, source: str) -> tuple[sa.FromClause, list[sa.ColumnElement[bool]]]:
+    """Return the rows of a source that a count reads, and the conditions that test whether a row's task matches the
+    filters and existed at the snapshot.
+    """
+    ids = _lease.task_execution_id if source == "leases" else _entry.task_execution_id
+    in_range = (ids >= _from_id, ids < _to_id)
+    if source == "leases":
+        mine = sa.select(ids.label("id"), _lease.queue).where(*in_range, _same(_lease.queue, _SAME["queue"]))
+        looked = mine.subquery("looked")
+        asked_too = sa.bindparam("asked_too", type_=sa.Boolean, required=True)
+        also = sa.or_(asked_too, _column(looked, "cancel_requested_at").is_(None))
+        return looked, [*_matches(looked), was_unfinished(g, looked, looked.c.id), also]
+    if source == "queue":
+        parts = [_entries(keyed=keyed).where(*in_range).limit(_scan).subquery() for keyed in (False, True)]
+        looked = sa.union_all(*map(sa.select, parts)).subquery("looked")
+    else:
+        looked = _all_entries().where(*in_range).limit(_scan).subquery("looked")
+    return looked, [*_matches(looked), was_unfinished(g, looked, looked.c.id), _waits(g, source, looked)]
+
+
+def _matches(looked: sa.FromClause) -> list[sa.ColumnElement[bool]]:
+    """Return the conditions that test whether a task matches the filters for its columns other than the status."""
+    return [_same(_column(looked, name), wanted) for name, wanted in _SAME.items() if name != "status"]
 
 
 def _same(column: Any, wanted: Any) -> sa.ColumnElement[bool]:
     return sa.or_(wanted.is_(None), column == wanted)
 
 
-def _named(builder: Any, sources: Iterator[str] | tuple[str, ...]) -> Mapping[str, Builder]:
+def _named(builder: Any, *sources: str) -> Mapping[str, Builder]:
     ways = (("down", False), ("up", True))
     return {f"{source}_{way}": partial(builder, source=source, up=up) for source in sources for way, up in ways}
 
 
-PAGE: Mapping[str, Builder] = _named(_select_page, (*_TABLES, "queue", "batch"))
+PAGE: Mapping[str, Builder] = _named(_select_page, *_TABLES, "queue", "batch")
 """Statements that select a page, by source and direction."""
-END: Mapping[str, Builder] = _named(_end, tuple(_TABLES))
+END: Mapping[str, Builder] = _named(_end, *_TABLES)
 """Statements that find the end of a search."""
 NEXT_IDS: Mapping[str, Builder] = {
     source: partial(_next_ids, source=source) for source in ("entries", "leases", "queue")

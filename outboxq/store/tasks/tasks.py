@@ -19,7 +19,7 @@ from ...errors import AmbiguousTask, InvalidArgument, TaskNotFound
 from ...model import ENDS_CLAIM, EventType, ExecutionEvent, TaskExecution, TaskStatus, event_type_of
 from ...model.batches import link_of
 from ...model.running import LogLine, Progress, log_of, omitted_of, progress_of
-from ..arguments import AnyId, identifier, positive
+from ..arguments import AnyId, identifier, parameters, positive
 from ..transactions import Transactions
 
 _FEWEST, _ALL = 6, 32
@@ -110,9 +110,8 @@ def attempts_of(events: Iterable[ExecutionEvent]) -> list[Attempt]:
         if token is None:
             continue
         if event.event_type is EventType.CLAIMED:
-            found[token] = Attempt(
-                number=data.get("attempt", 0), lease_token=token, worker_id=event.worker_id, started_at=event.created_at
-            )
+            number, worker = data.get("attempt", 0), event.worker_id
+            found[token] = Attempt(number=number, lease_token=token, worker_id=worker, started_at=event.created_at)
         elif token in found:
             found[token] = replace(
                 found[token],
@@ -156,10 +155,8 @@ def find(store: Transactions, beginning: str, *, using: object = None) -> UUID:
     if len(rows) > 1:
         named = ", ".join(f"{row['id']} ({row['task_name']}, {row['status']})" for row in rows[:_NAMED])
         many = f"more than {_NAMED}" if len(rows) > _NAMED else str(len(rows))
-        raise AmbiguousTask(
-            f"{many} task ids begin with {digits}; enter more digits: {named}",
-            [row["id"] for row in rows[:_NAMED]],
-        )
+        what = f"{many} task ids begin with {digits}; enter more digits: {named}"
+        raise AmbiguousTask(what, [row["id"] for row in rows[:_NAMED]])
     return rows[0]["id"]  # type: ignore[no-any-return]
 
 
@@ -198,8 +195,7 @@ def data_of(text: str | None) -> dict[str, Any]:
     return data if isinstance(data, dict) else {"unreadable": text}
 
 
-_task_id = sa.bindparam("task_id", type_=sa.Uuid, required=True)
-_first, _last = (sa.bindparam(name, type_=sa.Uuid, required=True) for name in ("first", "last"))
+_task_id, _first, _last = parameters(sa.Uuid, "task_id", "first", "last")
 
 
 def select_task(_: Grammar) -> sa.Select[Any]:
@@ -231,12 +227,11 @@ def select_recent_history(_: Grammar) -> sa.Select[Any]:
 def _parts_of_history() -> list[sa.Select[Any]]:
     """Select the events in three parts, one for each of the disjoint indexes."""
     event = execution_events.c
-    mine = sa.select(*(column for column in event if column.key != "xact_id")).where(
-        event.task_execution_id == _task_id
-    )
+    columns, claimed = (column for column in event if column.key != "xact_id"), sql_literal(EventType.CLAIMED)
+    mine = sa.select(*columns).where(event.task_execution_id == _task_id)
     return [
-        mine.where(event.event_type == sql_literal(EventType.CLAIMED)),
-        mine.where(event.event_type != sql_literal(EventType.CLAIMED), event.lease_token.is_not(None)),
+        mine.where(event.event_type == claimed),
+        mine.where(event.event_type != claimed, event.lease_token.is_not(None)),
         mine.where(event.lease_token.is_(None)),
     ]
 
