@@ -56,19 +56,19 @@ class KeyOwner:
     """The task that holds a key."""
 
     id: UUID
-    status: TaskStatus | None
+    status: str | None
     """None if the task was pruned."""
-    expired: bool
+    expired: bool | None
     until_finished: bool
 
     @property
     def is_free(self) -> bool:
         """True if another task may take the key."""
-        return self.expired or self.status is None or (self.until_finished and self.status in TERMINAL)
+        return bool(self.expired) or self.status is None or (self.until_finished and self.status in TERMINAL)
 
     def loses(self, key: Key) -> str | None:
         """Return the key that the dead letter records as lost, which a redrive must acquire again."""
-        return key[1] if self.until_finished and self.status is TaskStatus.FAILED else None
+        return key[1] if self.until_finished and self.status == TaskStatus.FAILED else None
 
 
 def enqueue_keyed(store: Transactions, target: Target, tasks: Sequence[NewTask]) -> list[Handle]:
@@ -78,11 +78,9 @@ def enqueue_keyed(store: Transactions, target: Target, tasks: Sequence[NewTask])
     the write is read again, so each further round is caused by a commit of another transaction.
     """
     handles: dict[UUID, Handle] = {}
-    left = list(tasks)
-    for look in count():
-        left = _round(store, target, left, handles, may_replace=look < _LOOKS)
-        if not left:
-            break
+    left, look = tasks, count()
+    while left:
+        left = _round(store, target, left, handles, may_replace=next(look) < _LOOKS)
     return [handles[task.id] for task in tasks]
 
 
@@ -93,7 +91,7 @@ def foreseen(store: Transactions, target: Target, task: NewTask) -> Handle:
         return Handle(id=task.id)
     if task.on_conflict is OnConflict.RAISE:
         raise _duplicate(task, owner.id, {})
-    if task.on_conflict is OnConflict.REPLACE and owner.status is TaskStatus.READY:
+    if task.on_conflict is OnConflict.REPLACE and owner.status == TaskStatus.READY:
         return Handle(id=owner.id, created=False, replaced=True)
     return _refused(task, owner.id)
 
@@ -120,7 +118,7 @@ def _round(
             taking.setdefault(_key(task), task)
         elif task.on_conflict is OnConflict.RAISE:
             raise _duplicate(task, owner.id, handles)
-        elif task.on_conflict is OnConflict.REPLACE and owner.status is TaskStatus.READY and may_replace:
+        elif task.on_conflict is OnConflict.REPLACE and owner.status == TaskStatus.READY and may_replace:
             replacing.setdefault(_key(task), []).append(task)
         else:
             handles[task.id] = _refused(task, owner.id)
@@ -169,16 +167,16 @@ def enqueued(store: Transactions, target: Target, tasks: Sequence[NewTask]) -> l
     replaced = {owners[key] for key in replacing & owners.keys() if ours & _requests(target, owners[key])}
     if not created and not replaced:
         return None
-    handles = []
-    for task in tasks:
+
+    def handle_of(task: NewTask) -> Handle:
         owner = owners.get(_key(task), _NIL)
         if task.id in created:
-            handles.append(Handle(id=task.id))
-        elif task.on_conflict is OnConflict.REPLACE and owner in replaced:
-            handles.append(Handle(id=owner, created=False, replaced=True))
-        else:
-            handles.append(_refused(task, owner))
-    return handles
+            return Handle(id=task.id)
+        if task.on_conflict is OnConflict.REPLACE and owner in replaced:
+            return Handle(id=owner, created=False, replaced=True)
+        return _refused(task, owner)
+
+    return list(map(handle_of, tasks))
 
 
 def regain_keys(
@@ -223,15 +221,7 @@ def _owners(target: Target, values: Mapping[str, Any], keys: Iterable[Key]) -> d
     """Return, for each of these keys that is taken, the task that holds it."""
     wanted = sorted({key for key in keys if key[1] is not None}, key=str)
     found = target.run(key_holders, values, wanted) if wanted else []
-    return {
-        (row["scope"], row["key"]): KeyOwner(
-            id=row["id"],
-            status=None if row["status"] is None else TaskStatus(row["status"]),
-            expired=bool(row["expired"]),
-            until_finished=row["until_finished"],
-        )
-        for row in found
-    }
+    return {(row.pop("scope"), row.pop("key")): KeyOwner(**row) for row in found}
 
 
 def _ids(rows: Iterable[Row]) -> set[UUID]:
@@ -247,13 +237,11 @@ def _refused(task: NewTask, owner: UUID) -> Handle:
 
 
 def _duplicate(task: NewTask, owner: UUID, handles: Mapping[UUID, Handle]) -> DuplicateTask:
-    what = f"the idempotency key {task.idempotency_key!r} of task {task.task_name!r}"
     if owner in handles:
-        return DuplicateTask(f"{what} is used twice in one call; nothing was written", owner)
-    return DuplicateTask(
-        f"{what} already belongs to task {owner}, so nothing was written; check that task, or pass another on_conflict",
-        owner,
-    )
+        why = "is used twice in one call; nothing was written"
+    else:
+        why = f"already belongs to task {owner}, so nothing was written; check that task, or pass another on_conflict"
+    return DuplicateTask(f"the idempotency key {task.idempotency_key!r} of task {task.task_name!r} {why}", owner)
 
 
 def _refusal(task_id: UUID, key: Key, owner: UUID) -> DuplicateTask:
@@ -304,12 +292,9 @@ def insert_keyed(g: Grammar) -> Transition:
             "until_finished": given.until_finished,
             "created_at": g.now,
         }
-        rows = (
-            sa.select(*values.values())
-            .where(given.idempotency_key.is_not(None))
-            .order_by(given.task_name, given.idempotency_key, given.ordinal)
-        )
-        new = g.insert(idempotency_keys).from_select(list(values), rows).on_conflict_do_nothing()
+        rows = sa.select(*values.values()).where(given.idempotency_key.is_not(None))
+        order = (given.task_name, given.idempotency_key, given.ordinal)
+        new = g.insert(idempotency_keys).from_select(list(values), rows.order_by(*order)).on_conflict_do_nothing()
         return new.returning(_held.task_execution_id.label("id"))  # type: ignore[no-any-return]
 
     def is_free(r: Relations) -> sa.ColumnElement[bool]:
@@ -403,10 +388,9 @@ def replace(g: Grammar) -> Transition:
     entry = task_outbox.c
 
     def waiting(r: Relations) -> Statement:
-        held = sa.select(entry.task_execution_id.label("id")).where(
-            g.among(entry.task_execution_id, r["given"].c.holder)
-        )
-        return held.order_by(entry.task_execution_id).with_for_update()
+        task = entry.task_execution_id
+        held = sa.select(task.label("id")).where(g.among(task, r["given"].c.holder))
+        return held.order_by(task).with_for_update()
 
     def gone(r: Relations) -> Statement:
         left = (entry.queue.label("left_queue"), entry.partition_key.label("left_key"))

@@ -247,9 +247,8 @@ def _reschedule(store: Transactions, task_id: AnyId, using: object, *, priority:
 
     def work(target: Target) -> bool:
         for _ in range(_LOOKS):
-            values = store.values(
-                target, task_id=task_id, due_now=due_now, priority=priority, request=request, reason=why
-            )
+            given = {"task_id": task_id, "due_now": due_now, "priority": priority, "request": request, "reason": why}
+            values = store.values(target, **given)
             with target.atomic():
                 moved = target.run(move, values)
             if moved:
@@ -388,11 +387,8 @@ def _rescheduling(
     """Replace the entries for which the condition is true."""
 
     def gone(r: Relations) -> Statement:
-        return (
-            sa.delete(task_outbox)
-            .where(entries(r))
-            .returning(_entry.task_execution_id.label("id"), _entry.available_at)
-        )
+        replaced = sa.delete(task_outbox).where(entries(r))
+        return replaced.returning(_entry.task_execution_id.label("id"), _entry.available_at)
 
     def moved(r: Relations) -> Statement:
         return (
@@ -413,13 +409,9 @@ def _rescheduling(
         return task_rows.entry(g, r["moved"].c, joined(r["moved"], r["gone"]), due=due(r))
 
     def event(r: Relations) -> Statement:
-        return task_rows.event(
-            g,
-            r["moved"].c,
-            joined(r["moved"], r["gone"]),
-            event_type=sql_literal(EventType.RESCHEDULED),
-            data=g.json(available_at=due(r), priority=_priority, request=_request, reason=_reason),
-        )
+        data = g.json(available_at=due(r), priority=_priority, request=_request, reason=_reason)
+        kind, rows = sql_literal(EventType.RESCHEDULED), joined(r["moved"], r["gone"])
+        return task_rows.event(g, r["moved"].c, rows, event_type=kind, data=data)
 
     steps = {"gone": gone, "moved": moved, "entry": entry, "event": event}
     return Transition(given=given or {}, steps=steps, returns="moved")
@@ -449,18 +441,11 @@ def request_cancel(g: Grammar) -> Transition:
         )
 
     def event(r: Relations) -> Statement:
-        asked, given = r["asked"].c, r["given"].c
-        return task_rows.event(
-            g,
-            asked,
-            joined(r["asked"], r["given"]),
-            event_type=sql_literal(EventType.CANCEL_REQUESTED),
-            data=given.data,
-        )
+        kind, rows = sql_literal(EventType.CANCEL_REQUESTED), joined(r["asked"], r["given"])
+        return task_rows.event(g, r["asked"].c, rows, event_type=kind, data=r["given"].c.data)
 
-    return Transition(
-        given={"id": sa.Uuid(), "data": sa.Text()}, steps={"asked": asked, "event": event}, returns="asked"
-    )
+    given: Columns = {"id": sa.Uuid(), "data": sa.Text()}
+    return Transition(given=given, steps={"asked": asked, "event": event}, returns="asked")
 
 
 def _gone(g: Grammar, r: Relations) -> Statement:

@@ -67,17 +67,13 @@ class Steps(Noun):
         The step is on disk when the call returns. If the answer to a COMMIT was lost, the row shows whether the COMMIT
         succeeded.
         """
-        delay = None if step.delay is None else step.delay.total_seconds()
         given = {
             "task_id": claim.id,
             "pipeline_id": claim.pipeline_execution_id,
-            "lease_token": claim.lease_token,
-            "worker_id": claim.worker_id,
-            "name": step.name,
-            "number": step.number,
-            "result": step.result,
+            **{name: getattr(claim, name) for name in ("lease_token", "worker_id")},
+            **{name: getattr(step, name) for name in ("name", "number", "result")},
             "ms": step.milliseconds,
-            "delay_seconds": delay,
+            "delay_seconds": None if step.delay is None else step.delay.total_seconds(),
         }
 
         def work(target: Target) -> builtins.list[Row]:
@@ -119,8 +115,8 @@ class Steps(Noun):
                 first = _from(target, task_id, from_step)[0]
                 self._make_due(target, task_id, request, reason=reason, take_key_back=take_key_back)
                 data = request_data(request, reason, step=from_step)
-                given = {"task_id": task_id, "number": first.number, "data": data}
-                return len(target.run(rewind, self._store.values(target, **given)))
+                values = self._store.values(target, task_id=task_id, number=first.number, data=data)
+                return len(target.run(rewind, values))
 
         return self._store.run(work, using=using, committed=lambda target, _: was_done(target, task_id, request))
 
@@ -148,14 +144,8 @@ class Steps(Noun):
                 return
             if status is not TaskStatus.READY:
                 raise _refused(task_id, status)
-            given = {
-                "task_id": task_id,
-                "due_now": True,
-                "priority": None,
-                "request": request,
-                "reason": reason or None,
-            }
-            moved = target.run(operations.move, self._store.values(target, **given))
+            given = {"task_id": task_id, "due_now": True, "priority": None, "request": request}
+            moved = target.run(operations.move, self._store.values(target, **given, reason=reason or None))
             if moved or target.run(lock_waiting, given):
                 self._store.wake(target, freed(moved))
                 return
@@ -279,12 +269,7 @@ def rewind(g: Grammar) -> Transition:
         return later.returning(_step.task_execution_id.label("id"), _step.name, _step.number)
 
     def event(r: Relations) -> Statement:
-        return task_rows.event(
-            g,
-            r["task"].c,
-            r["task"],
-            event_type=sql_literal(EventType.REWOUND),
-            data=g.json(_data, number=sa.cast(_number, sa.Integer)),
-        )
+        data = g.json(_data, number=sa.cast(_number, sa.Integer))
+        return task_rows.event(g, r["task"].c, r["task"], event_type=sql_literal(EventType.REWOUND), data=data)
 
     return Transition(steps={"task": task, "gone": gone, "event": event}, returns="gone")
