@@ -2772,7 +2772,7 @@ MUTANTS = (
     Mutant(
         "a claim with its own lease length counts as a lease from a fast clock",
         "outboxq/store/claims/recovery.py",
-        (("sa.func.coalesce(of_claim, of_task)", "of_task"),),
+        (("sa.func.coalesce(length_of_claim(g), of_task)", "of_task"),),
         ("tests/contract/test_recovery.py",),
     ),
     Mutant(

@@ -32,7 +32,7 @@ from outboxq.model.workers import WorkerOrder
 from outboxq.retry import RetryPolicy
 from outboxq.store import NewStep, RelayFailure, Store, TailCursor, TaskMetric
 from outboxq.store.claims.broken_entries import cancel_expired
-from outboxq.store.claims.ends import _has_ended
+from outboxq.store.claims.ends import has_ended
 from outboxq.store.claims.sleeping_workers import forget_ended
 from outboxq.store.messages.inbox import Arrival
 from outboxq.store.producing import batches_sql
@@ -420,7 +420,7 @@ def ends(stage: Stage) -> None:
     stage.store.finish([Outcome(claim=stage.claimed(), event_type=EventType.CANCELLED)])
     stage.store.finish_unlocked([Outcome(claim=stage.claimed(), event_type=EventType.COMPLETED)])
     with stage.store.transaction(Begin.WRITE) as target:
-        _has_ended(target, Outcome(claim=claim, event_type=EventType.COMPLETED))
+        has_ended(target, claim, EventType.COMPLETED)
 
 
 def recovers(stage: Stage) -> None:

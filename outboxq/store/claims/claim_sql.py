@@ -28,7 +28,7 @@ from ...database.grammar import (
     worker_id,
 )
 from ...database.queue_order import given_queues, pairs_beyond, queues_beyond
-from ...database.tables import task_executions, task_leases
+from ...database.tables import task_executions, task_leases, task_outbox
 from ...model import SUSPECT, Claim, EventType
 from .. import task_rows
 
@@ -96,6 +96,27 @@ def claim(g: Grammar, take: Step, *, given: Columns | None = None) -> Transition
         returns="taken",
         joined_steps=("claimed",),
     )
+
+
+def take_unlocked(g: Grammar, entry: sa.FromClause, *conditions: sa.ColumnElement[bool]) -> Statement:
+    """Delete the entries, selected as `entry`, that meet all conditions. Skips entries that another transaction has
+    locked.
+    """
+    free = sa.select(entry.c.id).where(*conditions).with_for_update(skip_locked=True, of=entry)
+    locked = free.cte("locked").prefix_with("MATERIALIZED")
+    return sa.delete(task_outbox).where(g.among(task_outbox.c.id, locked.c.id)).returning(*queue_order.taken(g))
+
+
+def same_key(one: sa.FromClause, other: sa.FromClause) -> sa.ColumnElement[bool]:
+    """Return a condition that tests whether two rows belong to the same key of a queue."""
+    return sa.and_(one.c.queue == other.c.queue, one.c.partition_key == other.c.partition_key)
+
+
+def value_for(row: sa.FromClause, query: sa.Select[Any]) -> Any:
+    """Return the value that `query` selects for a row. This is always a lookup by index, whereas a join or an EXISTS
+    could be planned as a scan.
+    """
+    return query.correlate(row).scalar_subquery()
 
 
 def _claimed(g: Grammar, r: Relations) -> Statement:

@@ -23,6 +23,7 @@ from ..arguments import queue_names
 from ..producing import schedules_sql
 from ..transactions import Transactions
 from . import limits_sql, partition_keys
+from .claim_sql import value_for
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,9 +76,7 @@ def look_ahead(
         now = store.now_in(target)
         first, by_key = ANY_DUE[given]
         found = answer(target, (ANY_RECENT[given] if recent else first, by_key), values)
-        return Look(
-            due=bool(found["due"]), seconds=None if moment is None else max(0.0, (moment - now).total_seconds())
-        )
+        return _look_of(found, moment, now)
 
     return store.run(work, using=using, begin=Begin.READ)
 
@@ -92,8 +91,12 @@ def look_with_schedules(
     found = answer(target, WITH_SCHEDULES[queues is not None], values)
     if found["is_unplanted"]:
         return None
-    moment, now = found["available_at"], store.now_in(target)
-    return Look(due=bool(found["due"]), seconds=None if moment is None else max(0.0, (moment - now).total_seconds()))
+    return _look_of(found, found["available_at"], store.now_in(target))
+
+
+def _look_of(found: Row, moment: datetime | None, now: datetime) -> Look:
+    seconds = None if moment is None else max(0.0, (moment - now).total_seconds())
+    return Look(due=bool(found["due"]), seconds=seconds)
 
 
 def answer(target: Target, statements: tuple[Builder, Builder], values: Mapping[str, Any]) -> Row:
@@ -189,19 +192,13 @@ def next_moment(g: Grammar, plain: sa.FromClause, with_keys: sa.FromClause, *oth
     """
     found = pairs_beyond(g, plain, queue_order.paused, name="waiting_pairs")
     entry = task_outbox.alias("entry_later")
-    later = (
-        sa.select(entry.c.available_at)
-        .where(
-            entry.c.partition_key.is_(None),
-            entry.c.queue == found.c.queue,
-            entry.c.priority == found.c.priority,
-            entry.c.available_at > g.now,
-        )
-        .order_by(entry.c.available_at, entry.c.id)
-        .limit(1)
-        .correlate(found)
-        .scalar_subquery()
+    plain_later = sa.select(entry.c.available_at).where(
+        entry.c.partition_key.is_(None),
+        entry.c.queue == found.c.queue,
+        entry.c.priority == found.c.priority,
+        entry.c.available_at > g.now,
     )
+    later = value_for(found, plain_later.order_by(entry.c.available_at, entry.c.id).limit(1))
     start = queue_order.next_start(g, queue_settings)
     asked = sa.union_all(sa.select(plain.c.queue), sa.select(with_keys.c.queue)).subquery("asked")
     mine = sa.select(asked.c.queue).where(asked.c.queue == queue_settings.c.queue).exists()
@@ -229,8 +226,7 @@ def _plain_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
     found = pairs_beyond(g, queues, stopped, keeps_floors=True)
     entry = task_outbox.alias("entry_due")
     # This is not an EXISTS, which could be planned as a join that reads every entry.
-    first = due(g, found, entry.c.id, entry=entry).limit(1).correlate(found).scalar_subquery()
-    may_start: sa.ColumnElement[bool] = first.is_not(None)
+    may_start = value_for(found, due(g, found, entry.c.id, entry=entry).limit(1)).is_not(None)
     if g.floors is not None:  # the test reads more pages than the search for an entry
         may_start = sa.case((may_start, sa.not_(stopped(found.c.queue))), else_=sa.false())
     return sa.select(found.c.queue).where(may_start).exists()

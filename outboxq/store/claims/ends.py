@@ -50,7 +50,6 @@ A_MOMENT: Final = {"lock_timeout": "50ms", "statement_timeout": None}
 """A lock timeout that is long enough to wait for a batch's row while other workers commit the ends of its tasks one by
 one.
 """
-_NOTHING = timedelta(0)
 NO_PROGRESS: Final[Mapping[UUID, Progress]] = MappingProxyType({})
 
 
@@ -116,7 +115,9 @@ def finish(
     _check(outcomes)
 
     def done(target: Target) -> frozenset[UUID] | None:
-        lost = frozenset(outcome.claim.id for outcome in outcomes if not _has_ended(target, outcome))
+        lost = frozenset(
+            outcome.claim.id for outcome in outcomes if not has_ended(target, outcome.claim, outcome.event_type)
+        )
         return lost if len(lost) < len(outcomes) else None
 
     # If the end lets another task start, workers are notified in the same transaction.
@@ -154,7 +155,7 @@ def finish_unlocked(
         rows = [(outcome.claim.id, outcome.claim.lease_token) for outcome in rest]
         locked = frozenset(row["id"] for row in target.run(held, values, rows))
         # An earlier attempt may have ended some of the claims if the answer to its COMMIT was lost.
-        ended = {outcome.claim.id for outcome in rest if _has_ended(target, outcome)}
+        ended = {outcome.claim.id for outcome in rest if has_ended(target, outcome.claim, outcome.event_type)}
         return left - locked - ended, locked
 
     return store.run(work, begin=_BEGIN[durable, False], gives_up=store.is_locked_out)
@@ -219,12 +220,12 @@ def _end(store: Transactions, target: Target, end: Builder, outcomes: Sequence[O
     return frozenset(outcome.claim.id for outcome in outcomes) - {row["id"] for row in ended}
 
 
-def _has_ended(target: Target, outcome: Outcome) -> bool:
-    rows = target.run(tasks.ended_by, _fence_of(outcome.claim))
-    return [row["event_type"] for row in rows] == [outcome.event_type]
+def has_ended(target: Target, claim: Any, event_type: EventType) -> bool:
+    """Return whether the claim, given as a Claim or a Lease, has ended with this event."""
+    return [row["event_type"] for row in target.run(tasks.ended_by, _fence_of(claim))] == [event_type]
 
 
-def _fence_of(claim: Claim) -> dict[str, Any]:
+def _fence_of(claim: Any) -> dict[str, Any]:
     return {"task_id": claim.id, "lease_token": claim.lease_token, "worker_id": claim.worker_id}
 
 
@@ -258,7 +259,7 @@ def _only_completes(outcome: Outcome) -> bool:
         and not outcome.data
         and outcome.error is None
         and outcome.available_at is None
-        and outcome.delay == _NOTHING
+        and not outcome.delay
     )
 
 

@@ -117,15 +117,7 @@ class KeyLimitClaims:
         found: list[Row] = []
         with target.atomic():
             while len(found) < limit:
-                once = _Claim(
-                    cursors=self._cursors,
-                    target=target,
-                    values=values,
-                    key_limits=key_limits,
-                    now=now,
-                    limit=limit - len(found),
-                    fair=fair,
-                )
+                once = _Claim(self._cursors, target, values, key_limits, now, limit - len(found), fair)
                 once.run()
                 found += once.found
                 if not once.expired:
@@ -133,7 +125,7 @@ class KeyLimitClaims:
         return found
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False)
 class _Claim:
     """One search through the keys of a queue, and the claim of the tasks that it finds."""
 

@@ -28,11 +28,11 @@ import sqlalchemy as sa
 from ...database import queue_order
 from ...database.column_types import Instant
 from ...database.grammar import Columns, Grammar, Relations, Statement, Transition, insert_values, limit
-from ...database.queue_order import taken, wanted
+from ...database.queue_order import wanted
 from ...database.tables import key_rates, queue_settings, task_executions, task_leases, task_outbox
 from ..arguments import parameters
 from . import partition_keys
-from .claim_sql import claim
+from .claim_sql import claim, same_key, take_unlocked, value_for
 
 HORIZON = 1000
 """Maximum number of entries or keys that one search reads."""
@@ -58,20 +58,13 @@ def of_keys(g: Grammar) -> Transition:
     def found(r: Relations) -> Statement:
         given = r["given"]
         running = _running(g, given)
-        same = sa.and_(running.c.queue == given.c.queue, running.c.partition_key == given.c.partition_key)
-        full_at = sa.select(_rate.full_at).where(
-            _rate.queue == given.c.queue, _rate.partition_key == given.c.partition_key
-        )
+        limits = sa.and_(_mine.queue == given.c.queue, queue_order.limits_keys(queue_settings))
         return sa.select(
             given.c.partition_key,
             *(_mine[name] for name in ("queue", "key_concurrency", "key_rate_limit", "key_rate_seconds")),
             sa.func.coalesce(running.c.tasks, sa.literal_column("0")).label("running"),
-            full_at.correlate(given).scalar_subquery().label("full_at"),
-        ).select_from(
-            given.join(
-                queue_settings, sa.and_(_mine.queue == given.c.queue, queue_order.limits_keys(queue_settings))
-            ).outerjoin(running, same)
-        )
+            _full_at_of(given).label("full_at"),
+        ).select_from(given.join(queue_settings, limits).outerjoin(running, same_key(running, given)))
 
     return Transition(given=partition_keys.KEYS, steps={"found": found}, returns="found")
 
@@ -82,16 +75,15 @@ def oldest(g: Grammar) -> sa.Select[Any]:
     The rows are in key order, beginning with the first key after :after. Each row has `looked_at`, the number of
     entries that were read. There is always at least one row.
     """
-    queues = _one_queue(g)
+    queues = _one_queue()
     due = _due_entries(g, queues, _budget)
     keys = sa.select(due.c.queue, due.c.partition_key).where(wanted(g, due.c.topic)).distinct().cte("due_keys")
     state = _states(g, queues, keys).subquery("state")
     counted = sa.select(sa.func.count().label("looked_at")).select_from(due).subquery("counted")
-    same = sa.and_(state.c.queue == due.c.queue, state.c.partition_key == due.c.partition_key)
     # The topic is checked once more, because a key may have entries with several topics.
     open_ones = (
         sa.select(due.c.id, due.c.priority, due.c.available_at, *state.c)
-        .join_from(due, state, same)
+        .join_from(due, state, same_key(state, due))
         .where(state.c.free, wanted(g, due.c.topic))
         .subquery("open_ones")
     )
@@ -120,7 +112,7 @@ def hop(g: Grammar) -> sa.Select[Any]:
 
     A true `free` does not imply that a concurrency key has a due entry.
     """
-    queues = _one_queue(g)
+    queues = _one_queue()
     ranges = sa.select(
         queues.c.queue,
         sa.cast(_after, sa.Text).label("after"),
@@ -146,7 +138,12 @@ def entries(g: Grammar) -> Transition:
 
 def take(g: Grammar) -> Transition:
     """Claim these entries, which have concurrency keys."""
-    return claim(g, lambda r: _take(g, r["given"]), given={"entry_id": sa.BigInteger()})
+    entry = task_outbox.alias("entry")
+
+    def due(r: Relations) -> Statement:
+        return take_unlocked(g, entry, g.among(entry.c.id, r["given"].c.entry_id), entry.c.available_at <= g.now)
+
+    return claim(g, due, given={"entry_id": sa.BigInteger()})
 
 
 def open_queues(g: Grammar, asked: sa.FromClause | None) -> sa.CTE:
@@ -156,8 +153,8 @@ def open_queues(g: Grammar, asked: sa.FromClause | None) -> sa.CTE:
     """
     headroom = _mine.key_rate_seconds - _mine.key_rate_seconds / _mine.key_rate_limit
     lease = task_leases.alias("lease")
-    running = (
-        sa.select(sa.func.count()).select_from(lease).where(lease.c.queue == _mine.queue).correlate(queue_settings)
+    running = value_for(
+        queue_settings, sa.select(sa.func.count()).select_from(lease).where(lease.c.queue == _mine.queue)
     )
     start = queue_order.next_start(g, queue_settings)
     found = sa.select(
@@ -169,7 +166,7 @@ def open_queues(g: Grammar, asked: sa.FromClause | None) -> sa.CTE:
     ).where(
         queue_order.limits_keys(queue_settings),
         _mine.paused_at.is_(None),
-        sa.or_(_mine.concurrency_limit.is_(None), _mine.concurrency_limit > running.scalar_subquery()),
+        sa.or_(_mine.concurrency_limit.is_(None), _mine.concurrency_limit > running),
         sa.or_(start.is_(None), start <= g.now),
     )
     if asked is not None:
@@ -190,20 +187,10 @@ def any_due(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
     keys = partition_keys.keys(g, ranges, _HORIZON, name="hopped")
     far = _states(g, queues, keys, keys.c.n, running=running, head=keys).subquery("far")
     rows, candidate = g.each(far, "candidate", _near(g, far), 1)
-    plain = task_outbox.alias("plain_due")
-    without = sa.select(queues.c.queue).where(
-        sa.select(plain.c.id)
-        .where(
-            plain.c.queue == queues.c.queue,
-            plain.c.partition_key.is_(None),
-            plain.c.available_at <= g.now,
-            wanted(g, plain.c.topic),
-        )
-        .limit(_one)
-        .correlate(queues)
-        .scalar_subquery()
-        .is_not(None)
-    )
+    entry = task_outbox.alias("plain_due")
+    is_plain = (entry.c.queue == queues.c.queue, entry.c.partition_key.is_(None))
+    plain = sa.select(entry.c.id).where(*is_plain, entry.c.available_at <= g.now, wanted(g, entry.c.topic)).limit(_one)
+    without = sa.select(queues.c.queue).where(value_for(queues, plain).is_not(None))
     free_head = sa.and_(far.c.free, sa.not_(far.c.is_concurrency))
     return sa.or_(
         without.exists(),
@@ -227,40 +214,21 @@ def next_start(g: Grammar, queues: sa.FromClause) -> sa.Select[Any]:
         .correlate(queues)
     )
     near = spent.limit(_HORIZON).subquery("spent")
-    waits = (
-        sa.select(entry.c.id)
-        .where(entry.c.queue == near.c.queue, entry.c.partition_key == near.c.partition_key)
-        .limit(_one)
-        .correlate(near)
-        .scalar_subquery()
-    )
-    first = (
-        sa.select(near.c.full_at)
-        .where(waits.is_not(None))
-        .order_by(near.c.full_at)
-        .limit(_one)
-        .correlate(queues)
-        .scalar_subquery()
-    )
-    last = (
-        spent.with_only_columns(_rate.full_at).limit(_one).offset(sa.literal_column(str(HORIZON - 1))).scalar_subquery()
-    )
-    return sa.select(g.later(sa.func.coalesce(first, last), -queues.c.room).label("available_at")).select_from(queues)
+    waits = value_for(near, sa.select(entry.c.id).where(same_key(entry, near)).limit(_one))
+    waiting = sa.select(near.c.full_at).where(waits.is_not(None)).order_by(near.c.full_at).limit(_one)
+    last = spent.with_only_columns(_rate.full_at).limit(_one).offset(sa.literal_column(str(HORIZON - 1)))
+    moment = sa.func.coalesce(value_for(queues, waiting), last.scalar_subquery())
+    return sa.select(g.later(moment, -queues.c.room).label("available_at")).select_from(queues)
 
 
 _STATE = ("partition_key", "is_concurrency", "running", "full_at")
 """The columns of a key's state that a claim uses for counting."""
 
 
-def _one_queue(g: Grammar) -> sa.CTE:  # noqa: ARG001 - as `open_queues`
+def _one_queue() -> sa.CTE:
     """Return :queue as a relation, with the limits that the caller has read while the queue's settings are locked."""
-    columns: dict[str, tuple[Any, Any]] = {
-        "queue": (_queue, sa.Text),
-        "key_concurrency": (_key_concurrency, sa.Integer),
-        "blocked_after": (_blocked_after, Instant),
-        "blocked_until": (_blocked_until, Instant),
-    }
-    return sa.select(*(sa.cast(value, kind).label(name) for name, (value, kind) in columns.items())).cte("limited")
+    given = (_queue, _key_concurrency, _blocked_after, _blocked_until)
+    return sa.select(*(sa.cast(value, value.type).label(value.key) for value in given)).cte("limited")
 
 
 def _due_entries(g: Grammar, queues: sa.FromClause, budget: Any) -> sa.CTE:
@@ -307,18 +275,12 @@ def _states(
     With `head`, `keys` also contains the columns of the heads, and a partition key is free only if its head is due.
     """
     running = _running(g, queues) if running is None else running
-    full_at = (
-        sa.select(_rate.full_at)
-        .where(_rate.queue == keys.c.queue, _rate.partition_key == keys.c.partition_key)
-        .correlate(keys)
-        .scalar_subquery()
-    )
+    full_at = _full_at_of(keys)
     unheld = partition_keys.claim_of(keys).is_(None) if head is None else partition_keys.is_free(g, head)
     tasks = sa.func.coalesce(running.c.tasks, sa.literal_column("0"))
     kind = queue_order.is_concurrency_key(keys.c.partition_key)
     open_place = sa.case((kind, tasks < queues.c.key_concurrency), else_=unheld)
-    same = sa.and_(running.c.queue == keys.c.queue, running.c.partition_key == keys.c.partition_key)
-    sources = keys.join(queues, queues.c.queue == keys.c.queue).outerjoin(running, same)
+    sources = keys.join(queues, queues.c.queue == keys.c.queue).outerjoin(running, same_key(running, keys))
     return sa.select(
         keys.c.queue,
         keys.c.partition_key,
@@ -328,6 +290,11 @@ def _states(
         sa.and_(open_place, sa.not_(sa.func.coalesce(_blocked(full_at, queues), sa.false()))).label("free"),
         *more,
     ).select_from(sources)
+
+
+def _full_at_of(keys: sa.FromClause) -> Any:
+    """Return the time at which the key's bucket is full again; NULL if it is full."""
+    return value_for(keys, sa.select(_rate.full_at).where(same_key(key_rates, keys)))
 
 
 def _blocked(full_at: Any, queues: sa.FromClause) -> sa.ColumnElement[bool]:
@@ -345,7 +312,7 @@ def _near(g: Grammar, keys: sa.FromClause) -> Callable[[sa.FromClause], sa.Selec
     def choose(entry: sa.FromClause) -> sa.Select[Any]:
         first = (
             sa.select(*entry.c)
-            .where(entry.c.queue == keys.c.queue, entry.c.partition_key == keys.c.partition_key)
+            .where(same_key(entry, keys))
             .order_by(entry.c.priority.desc(), entry.c.position)
             .limit(_NEAR)
             .correlate(keys)
@@ -361,15 +328,6 @@ def _near(g: Grammar, keys: sa.FromClause) -> Callable[[sa.FromClause], sa.Selec
     return choose
 
 
-def _take(g: Grammar, given: sa.FromClause) -> Statement:
-    entry = task_outbox.alias("entry")
-    due = (g.among(entry.c.id, given.c.entry_id), entry.c.available_at <= g.now)
-    free = sa.select(entry.c.id).where(*due).with_for_update(skip_locked=True, of=entry)
-    locked = free.cte("locked").prefix_with("MATERIALIZED")
-    return sa.delete(task_outbox).where(g.among(task_outbox.c.id, locked.c.id)).returning(*taken(g))
-
-
-_key: Any = key_rates.c
 SPENT_OF_KEYS: Columns = {"partition_key": sa.Text(), "full_at": Instant}
 """The columns of the batch of `spend_of_keys`."""
 _FULL_AGAIN = sa.literal_column("100", sa.Integer)
@@ -380,19 +338,10 @@ def lock(g: Grammar) -> sa.Select[Any]:
     """Lock and select the settings of one queue. Returns no row if another claim has locked them, or if the queue has
     no settings.
     """
-    mine = queue_settings.c
-    settings = (
-        mine.queue,
-        mine.paused_at,
-        mine.concurrency_limit,
-        mine.rate_limit,
-        mine.rate_seconds,
-        mine.rate_full_at,
-    )
-    of_keys = (mine.key_concurrency, mine.key_rate_limit, mine.key_rate_seconds)
-    return (
-        sa.select(*settings, *of_keys, g.now.label("now")).where(mine.queue == _queue).with_for_update(skip_locked=True)
-    )
+    of_queue = ("queue", "paused_at", "concurrency_limit", "rate_limit", "rate_seconds", "rate_full_at")
+    of_keys = ("key_concurrency", "key_rate_limit", "key_rate_seconds")
+    settings = sa.select(*(_mine[name] for name in (*of_queue, *of_keys)), g.now.label("now"))
+    return settings.where(_mine.queue == _queue).with_for_update(skip_locked=True)
 
 
 def running(_: Grammar) -> sa.Select[Any]:
@@ -402,13 +351,13 @@ def running(_: Grammar) -> sa.Select[Any]:
 
 def spend(_: Grammar) -> sa.Update:
     """Record used starts: the bucket is full again at :full_at."""
-    return sa.update(queue_settings).where(queue_settings.c.queue == _queue).values(rate_full_at=_full_at)
+    return sa.update(queue_settings).where(_mine.queue == _queue).values(rate_full_at=_full_at)
 
 
 def forget_full(g: Grammar) -> sa.Delete:
     """Delete some rows of :queue whose buckets are full again."""
-    full = sa.select(_key.queue, _key.partition_key).where(_key.queue == _queue, _key.full_at <= g.now)
-    return sa.delete(key_rates).where(sa.tuple_(_key.queue, _key.partition_key).in_(full.limit(_FULL_AGAIN)))
+    full = sa.select(_rate.queue, _rate.partition_key).where(_rate.queue == _queue, _rate.full_at <= g.now)
+    return sa.delete(key_rates).where(sa.tuple_(_rate.queue, _rate.partition_key).in_(full.limit(_FULL_AGAIN)))
 
 
 def spend_of_keys(g: Grammar) -> Transition:
@@ -420,6 +369,6 @@ def spend_of_keys(g: Grammar) -> Transition:
         # Without a WHERE, SQLite reads the ON of ON CONFLICT as the ON of a join.
         new = insert_values(g.insert(key_rates), values, r["given"], sa.true())
         changed = {"full_at": new.excluded.full_at}
-        return new.on_conflict_do_update(index_elements=[_key.queue, _key.partition_key], set_=changed)  # type: ignore[no-any-return]
+        return new.on_conflict_do_update(index_elements=[_rate.queue, _rate.partition_key], set_=changed)  # type: ignore[no-any-return]
 
     return Transition(given=SPENT_OF_KEYS, steps={"spent": spent})

@@ -24,7 +24,7 @@ from ...database.target import Target
 from ...errors import InvalidTransition, WorkerNotFound
 from ...model import MAX_RECOVERIES, TaskStatus
 from ...model.wording import span
-from ..arguments import AnyId, identifier, positive
+from ..arguments import AnyId, identifier, parameters, positive
 from ..tasks.operations import OnChange, row_of
 from ..transactions import Transactions
 from .recovery import READ_LEASE, Lease, Recovered, recover_in, was_recovered
@@ -117,13 +117,9 @@ class LostTask:
 
 def lost_tasks(store: Transactions, worker_id: AnyId, *, limit: int = 1000, using: object = None) -> list[LostTask]:
     """Return up to `limit` running tasks that `recover_all_lost` would recover from this worker now, in id order."""
-    values = {"worker_id": identifier(worker_id), "after": _FIRST, "limit": positive(limit)}
-
-    def work(target: Target) -> list[LostTask]:
-        rows = target.run(running_of_worker, store.values(target, **values))
-        return [_lost_task(row) for row in rows if _task_of(row).is_lost]
-
-    return store.run(work, using=using, begin=Begin.READ)
+    values: dict[str, Any] = {"worker_id": identifier(worker_id), "after": _FIRST, "limit": positive(limit)}
+    rows = store.run_one(running_of_worker, using=using, **values)
+    return [_lost_task(row) for row in rows if _task_of(row).is_lost]
 
 
 def recover_all_lost(
@@ -145,9 +141,7 @@ def recover_all_lost(
     worker_id, recovered, after = identifier(worker_id), Counter[TaskStatus](), _FIRST
 
     def work(target: Target) -> tuple[list[RunningTask], list[Recovered]]:
-        values = store.values(target, worker_id=worker_id, after=after, limit=_AT_ONCE)
-        held = [_task_of(row) for row in target.run(running_of_worker, values)]
-        _ensure_lost(target, worker_id, held, store.now_in(target))
+        held = _held_by_lost(store, target, worker_id, after)
         with target.atomic():
             found = recover_in(store, target, [one.lease for one in held], reason=reason) if held else []
             if found and on_change is not None:
@@ -172,18 +166,16 @@ def ensure_lost(store: Transactions, worker_id: AnyId, *, using: object = None) 
     The InvalidTransition message says when the worker's tasks can be recovered.
     """
     worker_id = identifier(worker_id)
-
-    def work(target: Target) -> None:
-        values = store.values(target, worker_id=worker_id, after=_FIRST, limit=_AT_ONCE)
-        held = [_task_of(row) for row in target.run(running_of_worker, values)]
-        _ensure_lost(target, worker_id, held, store.now_in(target))
-
-    store.run(work, using=using, begin=Begin.READ)
+    store.run(lambda target: _held_by_lost(store, target, worker_id, _FIRST), using=using, begin=Begin.READ)
 
 
-def _ensure_lost(target: Target, worker_id: UUID, held: Sequence[RunningTask], now: datetime) -> None:
-    """Raise WorkerNotFound or InvalidTransition unless the worker counts as dead."""
-    found = worker(target, worker_id)
+def _held_by_lost(store: Transactions, target: Target, worker_id: UUID, after: UUID) -> list[RunningTask]:
+    """Return the worker's running tasks after the id `after`, up to `_AT_ONCE`. Raises WorkerNotFound or
+    InvalidTransition unless the worker counts as dead.
+    """
+    values = store.values(target, worker_id=worker_id, after=after, limit=_AT_ONCE)
+    held = [_task_of(row) for row in target.run(running_of_worker, values)]
+    now, found = store.now_in(target), worker(target, worker_id)
     if found is None and not held:
         raise WorkerNotFound(f"there is no worker {worker_id}: a worker is forgotten a week after it was last seen")
     signs = [one.seen_at for one in held] + ([] if found is None or found.ended_at else [found.last_seen_at])
@@ -194,6 +186,7 @@ def _ensure_lost(target: Target, worker_id: UUID, held: Sequence[RunningTask], n
             f"after {span(LIVE_WITHIN)} without a report, that is, in {span(last + LIVE_WITHIN - now)} unless it "
             "reports again; to stop a live worker, use `workers stop`"
         )
+    return held
 
 
 def find_running(target: Target, task_id: UUID, now: datetime | None) -> RunningTask | None:
@@ -239,12 +232,8 @@ def _lost_task(row: Row) -> LostTask:
 
 _AT_ONCE = 500
 _FIRST = UUID(int=0)
-_task_id, _queue, _key = (
-    sa.bindparam(name, type_=kind, required=True)
-    for name, kind in (("task_id", sa.Uuid), ("queue", sa.Text), ("partition_key", sa.Text))
-)
-_worker_id = sa.bindparam("worker_id", type_=sa.Uuid, required=True)
-_after = sa.bindparam("after", type_=sa.Uuid, required=True)
+_task_id, _worker_id, _after = parameters(sa.Uuid, "task_id", "worker_id", "after")
+_queue, _key = parameters(sa.Text, "queue", "partition_key")
 _lost_after = sa.bindparam("lost_after", -LIVE_WITHIN.total_seconds(), type_=sa.Double)
 
 

@@ -31,11 +31,12 @@ import sqlalchemy as sa
 from ...database import queue_order
 from ...database.dialects import Row
 from ...database.grammar import Columns, Grammar, Relations, Statement, Transition, limit
-from ...database.queue_order import every_queue, given_queues, taken, wanted
+from ...database.queue_order import every_queue, given_queues, wanted
 from ...database.tables import execution_events, partition_claims, queue_settings, task_executions, task_outbox
 from ...database.target import Target
+from ..arguments import parameters
 from .broken_entries import started
-from .claim_sql import claim
+from .claim_sql import claim, same_key, take_unlocked, value_for
 
 Segment = tuple[str, str, str | None]
 """A queue and two of its keys: the segment begins after the first key and ends with the second."""
@@ -191,9 +192,8 @@ def _whole(queues: Sequence[str]) -> list[Segment]:
 RANGE: Columns = {"queue": sa.Text(), "after": sa.Text(), "upto": sa.Text()}
 """A range of the keys of a queue: those that are greater than `after` and, unless `upto` is NULL, at most `upto`."""
 KEYS: Columns = {"queue": sa.Text(), "partition_key": sa.Text()}
-_budget = sa.bindparam("budget", type_=sa.Integer, required=True)
+_budget, _most = parameters(sa.Integer, "budget", "most")
 _after = sa.bindparam("after", type_=sa.Text, required=True)
-_most = sa.bindparam("most", type_=sa.Integer, required=True)
 _HORIZON = sa.literal_column("1000", sa.Integer)
 """Number of blocked keys after which a waiting worker assumes that a later key might be free."""
 _FEW = 32
@@ -218,7 +218,7 @@ def other_queues_given(g: Grammar) -> sa.Select[Any]:
     """Select the given queues that a plain claim does not serve in full."""
     queues, entry = given_queues(g), task_outbox.alias("plain_entry")
     plain = sa.select(entry.c.id).where(entry.c.queue == queues.c.queue, entry.c.partition_key.is_(None)).limit(1)
-    has_plain: sa.ColumnElement[bool] = plain.correlate(queues).scalar_subquery().is_not(None)
+    has_plain = value_for(queues, plain).is_not(None)
     if g.floors is not None:  # many entries of a queue in the floors are dead
         has_floor = sa.select(g.floors.c.queue).where(g.floors.c.queue == queues.c.queue).exists()
         has_plain = sa.case((has_floor, queue_order.may_have_due(g, queues.c.queue)), else_=has_plain)
@@ -234,12 +234,9 @@ def _not_paused(queues: sa.FromClause, *conditions: sa.ColumnElement[bool]) -> s
 
 def _with_settings(queues: sa.FromClause) -> sa.Select[Any]:
     settings = queue_settings.alias("settings")
-    fair = sa.select(settings.c.fair).where(settings.c.queue == queues.c.queue).correlate(queues).scalar_subquery()
-    return sa.select(
-        queues.c.queue,
-        queue_order.limited(queues.c.queue).label("limited"),
-        sa.func.coalesce(fair, sa.literal_column("true")).label("fair"),
-    )
+    fair = value_for(queues, sa.select(settings.c.fair).where(settings.c.queue == queues.c.queue))
+    is_fair = sa.func.coalesce(fair, sa.literal_column("true")).label("fair")
+    return sa.select(queues.c.queue, queue_order.limited(queues.c.queue).label("limited"), is_fair)
 
 
 def acquire(g: Grammar) -> Transition:
@@ -324,15 +321,10 @@ def any_recent(g: Grammar, queues: sa.FromClause) -> sa.ColumnElement[bool]:
 def next_available_at(g: Grammar, queues: sa.FromClause) -> sa.Select[Any]:
     """Select the time at which each queue's next entry with a key becomes due."""
     entry = task_outbox.alias("keyed_later")
-    first = (
-        sa.select(entry.c.available_at)
-        .where(entry.c.queue == queues.c.queue, entry.c.partition_key.is_not(None), entry.c.available_at > g.now)
-        .order_by(entry.c.available_at, entry.c.id)
-        .limit(1)
-        .correlate(queues)
-        .scalar_subquery()
-    )
-    return sa.select(first.label("available_at")).select_from(queues).where(~queue_order.paused(queues.c.queue))
+    later = (entry.c.queue == queues.c.queue, entry.c.partition_key.is_not(None), entry.c.available_at > g.now)
+    first = sa.select(entry.c.available_at).where(*later).order_by(entry.c.available_at, entry.c.id).limit(1)
+    moment = value_for(queues, first).label("available_at")
+    return sa.select(moment).select_from(queues).where(~queue_order.paused(queues.c.queue))
 
 
 def _acquire(g: Grammar, found: Any, *more: str, given: Columns = RANGE) -> Transition:
@@ -444,15 +436,8 @@ def whole(queues: sa.FromClause) -> sa.Select[Any]:
 
 def _open(g: Grammar, queues: sa.FromClause, name: str, *, least: int = 1) -> sa.FromClause:
     """Return whole queues as ranges: the open queues that have at least `least` due entries with a key."""
-    return (
-        whole(queues)
-        .where(
-            queues.c.queue.is_not(None),
-            ~queue_order.stopped(g, queues.c.queue),
-            _due_entry(g, queues, least).is_not(None),
-        )
-        .subquery(name)
-    )
+    is_open = (queues.c.queue.is_not(None), ~queue_order.stopped(g, queues.c.queue))
+    return whole(queues).where(*is_open, _due_entry(g, queues, least).is_not(None)).subquery(name)
 
 
 def due_of(g: Grammar, entry: sa.FromClause, queues: sa.FromClause) -> sa.Select[Any]:
@@ -466,17 +451,14 @@ def _claim_heads(g: Grammar, given: sa.FromClause) -> Statement:
     heads = sa.select(head.id).select_from(rows).where(*due).cte("heads").prefix_with("MATERIALIZED")
     entry = task_outbox.alias("entry")
     # Choose the head before locking it: a locked head must not be skipped for the entry behind it.
-    free = sa.select(entry.c.id).where(g.among(entry.c.id, heads.c.id)).with_for_update(skip_locked=True, of=entry)
-    locked = free.cte("locked").prefix_with("MATERIALIZED")
-    return sa.delete(task_outbox).where(g.among(task_outbox.c.id, locked.c.id)).returning(*taken(g))
+    return take_unlocked(g, entry, g.among(entry.c.id, heads.c.id))
 
 
 def _heads(g: Grammar, keys: sa.FromClause) -> tuple[sa.FromClause, Any]:
     """Join each of these keys with its head."""
 
     def choose(entry: sa.FromClause) -> sa.Select[Any]:
-        of_key = (entry.c.queue == keys.c.queue, entry.c.partition_key == keys.c.partition_key)
-        return sa.select(*entry.c).where(*of_key).order_by(entry.c.priority.desc(), entry.c.position)
+        return sa.select(*entry.c).where(same_key(entry, keys)).order_by(entry.c.priority.desc(), entry.c.position)
 
     return g.each(keys, "head", choose)
 
@@ -509,13 +491,8 @@ def is_free(g: Grammar, key: Any) -> sa.ColumnElement[bool]:
 def claim_of(key: Any) -> sa.ScalarSelect[str]:
     """Select the key's queue if a task has claimed the key."""
     claims = partition_claims.alias("claims")
-    # A scalar subquery is always a lookup by key, whereas NOT EXISTS could be planned as a join with every held key.
-    return (
-        sa.select(claims.c.queue)
-        .where(claims.c.queue == key.c.queue, claims.c.partition_key == key.c.partition_key)
-        .correlate(key)
-        .scalar_subquery()
-    )
+    # NOT EXISTS could be planned as a join with every held key.
+    return value_for(key, sa.select(claims.c.queue).where(same_key(claims, key)))  # type: ignore[no-any-return]
 
 
 def _due_entry(g: Grammar, queues: sa.FromClause, number: int) -> Any:
@@ -524,4 +501,4 @@ def _due_entry(g: Grammar, queues: sa.FromClause, number: int) -> Any:
     found = due_of(g, entry, queues).with_only_columns(entry.c.id).order_by(entry.c.available_at).limit(1)
     if number > 1:
         found = found.offset(sa.literal_column(str(number - 1)))
-    return found.correlate(queues).scalar_subquery()
+    return value_for(queues, found)

@@ -35,9 +35,9 @@ from ...model.wording import plural
 from ...payload.parameters import sanitize
 from .. import task_rows
 from ..arguments import positive
-from ..tasks import tasks
 from ..transactions import Transactions
-from .ends import A_MOMENT, HELD, fence, unlocked
+from .claim_sql import value_for
+from .ends import A_MOMENT, HELD, fence, has_ended, unlocked
 from .sleeping_workers import SleepingWorkers
 
 _DUE_AT_ONCE = 500
@@ -175,8 +175,7 @@ def recover_in(store: Transactions, target: Target, leases: Sequence[Lease], *, 
 
 def was_recovered(target: Target, lease: Lease, found: Recovered) -> bool:
     """Return whether this recovery was committed, in case the database's answer was lost with the connection."""
-    claim = {"task_id": lease.id, "lease_token": lease.lease_token, "worker_id": lease.worker_id}
-    return [row["event_type"] for row in target.run(tasks.ended_by, claim)] == [_RECOVERED_AS[found.status]]
+    return has_ended(target, lease, _RECOVERED_AS[found.status])
 
 
 def _counted_to(max_recoveries: int) -> dict[str, Any]:
@@ -291,22 +290,11 @@ def outlasting(g: Grammar) -> sa.Select[Any]:
     """Select the leases that end later than a lease that is extended now, with their lengths. These leases were written
     while the clock was running fast.
     """
-    lease, event = task_leases.c, execution_events.c
-    most = number(LONGEST.total_seconds())
+    lease, most = task_leases.c, number(LONGEST.total_seconds())
     asked = task_executions.c.lease_seconds
     # A lease length that the CHECK constraints should have refused may be too large for the database to add to a time.
     of_task = sa.case((asked.between(sa.literal_column("0.0", sa.Double), most), asked), else_=most)
-    of_claim = (
-        sa.select(sa.cast(g.text_in(event.event_data, "lease_seconds"), sa.Double))
-        .where(
-            event.task_execution_id == lease.task_execution_id,
-            event.lease_token == lease.lease_token,
-            event.event_type == sql_literal(EventType.CLAIMED),
-        )
-        .correlate(task_leases)
-        .scalar_subquery()
-    )
-    lasts = sa.func.coalesce(of_claim, of_task)
+    lasts = sa.func.coalesce(length_of_claim(g), of_task)
     margin = number(1.0)
     late = (
         sa.select(*READ_LEASE, lasts.label("seconds"))
@@ -316,6 +304,14 @@ def outlasting(g: Grammar) -> sa.Select[Any]:
         .prefix_with("MATERIALIZED")
     )
     return sa.select(late).where(late.c.lease_expires_at > g.later(g.now, late.c.seconds + margin))
+
+
+def length_of_claim(g: Grammar) -> Any:
+    """Return the length of a lease in seconds, as its claim recorded it; NULL if the claim used the task's length."""
+    lease, event = task_leases.c, execution_events.c
+    is_claim = (event.lease_token == lease.lease_token, event.event_type == sql_literal(EventType.CLAIMED))
+    length = sa.select(sa.cast(g.text_in(event.event_data, "lease_seconds"), sa.Double))
+    return value_for(task_leases, length.where(event.task_execution_id == lease.task_execution_id, *is_claim))
 
 
 def any_written_ahead(g: Grammar) -> sa.Select[Any]:

@@ -86,6 +86,7 @@ from ...database.grammar import Builder, Grammar, worker_id
 from ...database.queue_order import given_queues
 from ...database.tables import sleeping_workers
 from ...database.target import Target
+from ..arguments import parameters
 from ..failure_log import say
 from ..transactions import Transactions
 from .due import Look, answer, outlook, statements
@@ -200,13 +201,8 @@ class SleepingWorkers:
         seconds = found["seconds"]
         if proven_for < math.inf:
             seconds = max(0.0, proven_for if seconds is None else min(seconds, proven_for))
-        return Seen(
-            settled=found["settled"],
-            due=found["due"],
-            seconds=seconds,
-            now=found["now"],
-            complete=proven_for == math.inf,
-        )
+        read = {name: found[name] for name in ("settled", "due", "now")}
+        return Seen(**read, seconds=seconds, complete=proven_for == math.inf)
 
     def withdraw(self, worker_id: UUID) -> None:
         """End the requests of a worker that is awake."""
@@ -257,8 +253,7 @@ class SleepingWorkers:
 
 
 _longest = sa.bindparam("longest_seconds", type_=sa.Double, required=True)
-_session = sa.bindparam("session", type_=sa.BigInteger, required=True)
-_horizon = sa.bindparam("horizon", type_=sa.BigInteger, required=True)
+_session, _horizon = parameters(sa.BigInteger, "session", "horizon")
 
 
 def _announce(g: Grammar, *, given: bool) -> sa.Insert:
@@ -307,8 +302,8 @@ def _look(g: Grammar, *, given: bool, by_key: bool) -> sa.Select[Any]:
     return sa.select(
         (oldest >= sa.cast(sa.cast(_horizon, sa.Text), Xid8)).label("settled"),
         due.label("due"),
-        _seconds_until(g, moment.scalar_subquery()),
-        sa.cast(sa.extract("epoch", g.now), sa.Double).label("now"),
+        _epoch(moment.scalar_subquery() - g.now).label("seconds"),
+        _epoch(g.now).label("now"),
         sa.and_(g.crowded(g.oid("task_outbox")), sa.not_(queue_order.any_limited())).label("crowded"),
         queue_order.any_by_key().label("by_key"),
     )
@@ -338,8 +333,8 @@ def forget_ended(g: Grammar) -> sa.Delete:
     return sa.delete(sleeping_workers).where(key.in_(ended), sleeping_workers.c.wakes_at < g.now)
 
 
-def _seconds_until(g: Grammar, moment: Any) -> Any:
-    return sa.cast(sa.extract("epoch", moment - g.now), sa.Double).label("seconds")
+def _epoch(moment: Any) -> Any:
+    return sa.cast(sa.extract("epoch", moment), sa.Double)
 
 
 ANNOUNCE: Mapping[bool, Builder] = {given: partial(_announce, given=given) for given in (False, True)}

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from ...database.column_types import BigId
 from ...database.dialects import Begin
-from ...database.grammar import Columns, Grammar, limit, sql_literal
+from ...database.grammar import Grammar, limit, sql_literal
 from ...database.tables import execution_events, task_executions, task_outbox, workers
 from ...database.target import Target
 from ...model import UNKNOWN_TASK, Claim, EventType
@@ -20,6 +20,7 @@ from ..tasks import operations
 from ..tasks.operations import freed
 from ..tasks.tasks import data_of
 from ..transactions import Transactions
+from .ends import HELD
 from .workers import live_workers, read_names, takes
 
 UNKNOWN_KEPT = timedelta(days=1)
@@ -113,7 +114,7 @@ def releases_as_unknown(target: Target, holding: Sequence[tuple[UUID, int]]) -> 
 
     A task whose claim under this token ended in another way is left out.
     """
-    packed = target.dialect.pack("holding", HOLDING, holding)
+    packed = target.dialect.pack("holding", HELD, holding)
     found = {}
     for row in target.run(releases, packed):
         data = data_of(row["event_data"])
@@ -123,7 +124,6 @@ def releases_as_unknown(target: Target, holding: Sequence[tuple[UUID, int]]) -> 
 
 
 _a_day_ago = sa.bindparam("a_day_ago", -UNKNOWN_KEPT.total_seconds(), type_=sa.Double)
-HOLDING: Columns = {"id": sa.Uuid(), "lease_token": sa.BigInteger()}
 _after = sa.bindparam("after", type_=BigId, required=True)
 
 
@@ -137,7 +137,7 @@ def releases(g: Grammar) -> sa.Select[Any]:
     """Select the events that ended the claims of :holding as releases of unknown tasks, if nothing but claims has
     happened to these tasks since.
     """
-    given, event = g.rows("holding", HOLDING), execution_events.c
+    given, event = g.rows("holding", HELD), execution_events.c
     return (
         sa.select(event.task_execution_id.label("id"), event.event_data, event.created_at)
         .join_from(

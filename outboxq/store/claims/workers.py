@@ -216,20 +216,10 @@ class Workers(Answering):
 
         Returns False, and writes nothing, if the worker is not registered.
         """
-        values = {
-            "worker_id": identifier(worker_id),
-            "host": storable(host, "host"),
-            "pid": pid,
-            "version": storable(version, "version"),
-            "release": storable(release, "release"),
-            "busy": busy,
-            "isolation": storable(isolation, "isolation"),
-            "receivers_json": as_stored(receivers),
-            "state": state,
-            "failure": storable(failure, "failure"),
-            "failing_since": failing_since,
-        }
-        return bool(self._tell(describe, values, using))
+        worker = {"worker_id": identifier(worker_id), "pid": pid, "busy": busy, "receivers_json": as_stored(receivers)}
+        texts = {"host": host, "version": version, "release": release, "isolation": isolation, "failure": failure}
+        stored = {name: storable(text, name) for name, text in texts.items()}
+        return bool(self._tell(describe, {**worker, **stored, "state": state, "failing_since": failing_since}, using))
 
     def unregister(self, worker_id: UUID, *, met_unknown: bool = False, using: object = None) -> None:
         """Record that the worker has ended, and forget the workers that ended or were last seen more than a week ago.
@@ -476,18 +466,12 @@ def recovered(_: Grammar) -> sa.Select[Any]:
     found = sa.select(looked).where(looked.c.worker_id == worker_id, looked.c.event_type.in_(kinds))
     mine = found.order_by(looked.c.sequence_num).limit(limit).subquery("mine")
     # This is not a join, which might read all tasks.
-    task_name, status = (
-        sa.select(column).where(task_executions.c.id == mine.c.task_execution_id).scalar_subquery()
-        for column in (task_executions.c.task_name, task_executions.c.status)
+    task = (
+        sa.select(task_executions.c[name]).where(task_executions.c.id == mine.c.task_execution_id).label(name)
+        for name in ("task_name", "status")
     )
-    return sa.select(
-        mine.c.task_execution_id.label("task_id"),
-        task_name.label("task_name"),
-        status.label("status"),
-        mine.c.event_type,
-        mine.c.created_at.label("at"),
-        mine.c.event_data,
-    ).order_by(mine.c.sequence_num)
+    event = (mine.c.event_type, mine.c.created_at.label("at"), mine.c.event_data)
+    return sa.select(mine.c.task_execution_id.label("task_id"), *task, *event).order_by(mine.c.sequence_num)
 
 
 def beyond(_: Grammar) -> sa.Select[Any]:
@@ -502,20 +486,15 @@ def describe(_: Grammar) -> sa.Update:
     return sa.update(workers).where(workers.c.id == worker_id).values(described).returning(workers.c.id)
 
 
-def live(_: Grammar) -> sa.Select[Any]:
+def live(g: Grammar) -> sa.Select[Any]:
     """Select the workers seen since :live_since, oldest first."""
-    return (
-        sa.select(*_described)
-        .where(workers.c.last_seen_at >= _live_since, is_registered())
-        .order_by(workers.c.started_at, workers.c.id)
-    )
+    return recent(g).where(is_registered())
 
 
 def recent(_: Grammar) -> sa.Select[Any]:
-    """Select the workers that were seen since :live_since, including workers that have ended."""
-    return (
-        sa.select(*_described).where(workers.c.last_seen_at >= _live_since).order_by(workers.c.started_at, workers.c.id)
-    )
+    """Select the workers that were seen since :live_since, oldest first, including workers that have ended."""
+    seen = sa.select(*_described).where(workers.c.last_seen_at >= _live_since)
+    return seen.order_by(workers.c.started_at, workers.c.id)
 
 
 def one(_: Grammar) -> sa.Select[Any]:

@@ -34,6 +34,7 @@ from ...model.running import Progress
 from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER, TRIGGER_HEADER
 from ...model.wording import plural, unseen
 from ..arguments import AnyId, identifier, positive
+from ..claims.claim_sql import same_key, value_for
 from ..claims.limits import limits_keys, states_of
 from ..claims.lost_workers import find_running, first_running
 from ..claims.unknown_runs import releases_as_unknown
@@ -409,29 +410,19 @@ def waiting(g: Grammar) -> sa.Select[Any]:
     """
     among = g.among(_entry.task_execution_id, g.rows("tasks", IDS).c.id)
     columns = (_entry.queue, _entry.partition_key, _entry.available_at, _entry.priority)
-    page = (
-        sa.select(_entry.task_execution_id.label("id"), _entry.id.label("entry_id"), *columns)
-        .where(among)
-        .cte("page")
-        .prefix_with("MATERIALIZED")
-    )
-    set_up, claim, first = _of_queues(g, page.c.queue), partition_claims.alias("claim").c, task_outbox.alias("first").c
-    head = sa.select(first.task_execution_id).where(
-        first.queue == page.c.queue, first.partition_key == page.c.partition_key
-    )
-    head = head.order_by(first.priority.desc(), first.position).limit(1).correlate(page)
-    taken = sa.select(claim.held).where(claim.queue == page.c.queue, claim.partition_key == page.c.partition_key)
-    taken = taken.correlate(page)
+    ids = (_entry.task_execution_id.label("id"), _entry.id.label("entry_id"))
+    page = sa.select(*ids, *columns).where(among).cte("page").prefix_with("MATERIALIZED")
+    set_up, claim, first = _of_queues(g, page.c.queue), partition_claims.alias("claim"), task_outbox.alias("first")
+    head = sa.select(first.c.task_execution_id).where(same_key(first, page))
+    head = head.order_by(first.c.priority.desc(), first.c.position).limit(1)
+    taken = sa.select(claim.c.held).where(same_key(claim, page))
     return sa.select(
-        page.c.id,
-        page.c.entry_id,
-        page.c.available_at,
-        page.c.priority,
+        *(page.c[name] for name in ("id", "entry_id", "available_at", "priority")),
         g.now.label("now"),
-        head.scalar_subquery().label("head"),
-        head.with_only_columns(first.available_at).scalar_subquery().label("head_due"),
-        taken.with_only_columns(claim.task_execution_id).scalar_subquery().label("owner"),
-        taken.scalar_subquery().label("held"),
+        value_for(page, head).label("head"),
+        value_for(page, head.with_only_columns(first.c.available_at)).label("head_due"),
+        value_for(page, taken.with_only_columns(claim.c.task_execution_id)).label("owner"),
+        value_for(page, taken).label("held"),
         *(column for column in set_up.c if column.key != "queue"),
     ).outerjoin_from(page, set_up, set_up.c.queue == page.c.queue)
 
@@ -439,10 +430,8 @@ def waiting(g: Grammar) -> sa.Select[Any]:
 def _of_queues(g: Grammar, queues: sa.ColumnElement[str]) -> sa.CTE:
     """Select queues' settings, and the number of running tasks in each queue that limits this number."""
     mine, lease = queue_settings.c, task_leases.c
-    running = (
-        sa.select(sa.func.count()).select_from(task_leases).where(lease.queue == mine.queue).correlate(queue_settings)
-    )
-    count = sa.case((mine.concurrency_limit.is_not(None), running.scalar_subquery())).label("running")
+    running = sa.select(sa.func.count()).select_from(task_leases).where(lease.queue == mine.queue)
+    count = sa.case((mine.concurrency_limit.is_not(None), value_for(queue_settings, running))).label("running")
     found = sa.select(mine.queue, *(mine[name] for name in SETTINGS), count).where(g.among(mine.queue, queues))
     return found.cte("set_up").prefix_with("MATERIALIZED")
 
@@ -454,12 +443,8 @@ def one(g: Grammar) -> sa.Select[Any]:
     execution, claim, key, dead_letter = task_executions.c, partition_claims.c, idempotency_keys.c, dead_letters.c
     entry = waiting(g).subquery("entry")
     # These are subqueries, because a join would read all claims: the planner cannot know that each key has one row.
-    holds = sa.select(claim.task_execution_id).where(
-        claim.queue == execution.queue,
-        claim.partition_key == execution.partition_key,
-        claim.task_execution_id == execution.id,
-        claim.held,
-    )
+    is_holder = (same_key(partition_claims, task_executions), claim.task_execution_id == execution.id, claim.held)
+    holds = sa.select(claim.task_execution_id).where(*is_holder)
     idempotency = sa.select(key.key).where(key.task_execution_id == execution.id).order_by(key.key).limit(1)
     return (
         statements.with_lease()
@@ -470,10 +455,10 @@ def one(g: Grammar) -> sa.Select[Any]:
             task_leases.c.progress,
             task_leases.c.progress_note,
             *(entry.c[name].label(f"entry_{name}") for name in _FACTS),
-            holds.correlate(task_executions).scalar_subquery().label("holds_key"),
+            value_for(task_executions, holds).label("holds_key"),
             dead_letter.exception.label("dead_letter_exception"),
             dead_letter.lost_key.label("lost_key"),
-            idempotency.correlate(task_executions).scalar_subquery().label("idempotency_key"),
+            value_for(task_executions, idempotency).label("idempotency_key"),
         )
         .where(execution.id == _task_id)
     )

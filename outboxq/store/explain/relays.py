@@ -28,6 +28,7 @@ from ...model import TaskStatus
 from ...model.relays import RELAY_PREFIX, OnRefused
 from ...model.uuid7 import FAMILY, is_uuid7
 from ..arguments import parameters
+from ..claims.claim_sql import value_for
 from ..messages.relays_sql import TASK_OF_RELAY
 from ..producing.fanout import unrouted
 from ..transactions import Transactions
@@ -196,13 +197,10 @@ def messages_of_event(g: Grammar) -> sa.Select[Any]:
     """
     queue = sa.literal_column(f"'{RELAY_PREFIX}'", sa.Text) + _m.relay
     of_tables = [
-        sa.select(table.c.task_execution_id)
-        .where(table.c.queue == queue, table.c.partition_key == _m.partition_key)
-        .limit(sa.literal_column("1", sa.Integer))
-        .correlate(relay_messages)
-        .scalar_subquery()
+        sa.select(table.c.task_execution_id).where(table.c.queue == queue, table.c.partition_key == _m.partition_key)
         for table in (partition_claims, task_outbox)
     ]
+    owners = (value_for(relay_messages, one.limit(sa.literal_column("1", sa.Integer))) for one in of_tables)
     shard = (_m.slot % _r.shards).label("shard")
     of_relay = ("shards", "on_refused", "paused_at", "pause_reason", "failing_since", "next_try_at", "last_error")
     both = relay_messages.outerjoin(relays, _r.name == _m.relay).outerjoin(
@@ -215,7 +213,7 @@ def messages_of_event(g: Grammar) -> sa.Select[Any]:
         _s.lease_expires_at,
         *(_r[name] for name in of_relay),
     )
-    holding = sa.func.coalesce(*of_tables, type_=sa.Uuid).label("holding")
+    holding = sa.func.coalesce(*owners, type_=sa.Uuid).label("holding")
     found = sa.select(*columns, holding, g.now.label("now")).select_from(both)
     return found.where(_m.event_id == _event_id).order_by(_m.relay)
 

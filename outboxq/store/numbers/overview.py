@@ -21,6 +21,7 @@ from ...database.grammar import Grammar, sql_literal, text_literal
 from ...database.target import Target
 from ...model import EventType
 from ..arguments import parameters, positive, storable
+from ..claims.claim_sql import same_key, value_for
 from ..claims.workers import LIVE_WITHIN, LiveWorker, is_registered
 from ..explain.explain import explain_due
 from ..explain.reasons import Explanation
@@ -315,7 +316,7 @@ _failed_since, _overdue_before, _live_since, _lost_since, _storm_since, _relay_b
 _zero: Any = sa.literal_column("0")
 _one: Any = sa.literal_column("1")
 _most, _storm, _storm_share, _most_failed = parameters(sa.BigInteger, "most", "storm", "storm_share", "most_failed")
-_dead_letter, _claim, _schedule = tables.dead_letters.c, tables.partition_claims.c, tables.task_schedules.c
+_dead_letter, _schedule = tables.dead_letters.c, tables.task_schedules.c
 
 
 def signals(g: Grammar) -> sa.Select[Any]:
@@ -477,20 +478,10 @@ def _held() -> sa.Select[Any]:
 
 
 def _held_keys() -> sa.Subquery:
-    held = (
-        sa.select(tables.partition_claims)
-        .where(_claim.held)
-        .limit(sa.literal_column(str(_HELD_LOOKED_AT)))
-        .subquery("held")
-    )
-    entry = tables.task_outbox.alias("entry")
-    waits = (
-        sa.select(_one).where(entry.c.queue == held.c.queue, entry.c.partition_key == held.c.partition_key).limit(_one)
-    )
-    some = (
-        sa.select(held).where(waits.correlate(held).scalar_subquery().is_not(None)).limit(sa.literal_column(str(HELD)))
-    )
-    return some.subquery("some")
+    entry, claims = tables.task_outbox.alias("entry"), tables.partition_claims
+    held = sa.select(claims).where(claims.c.held).limit(sa.literal_column(str(_HELD_LOOKED_AT))).subquery("held")
+    waits = value_for(held, sa.select(_one).where(same_key(entry, held)).limit(_one)).is_not(None)
+    return sa.select(held).where(waits).limit(sa.literal_column(str(HELD))).subquery("some")
 
 
 def mark(g: Grammar) -> sa.Select[Any]:

@@ -24,6 +24,7 @@ from ...model.options import TaskOptions, duration
 from ...model.unknown_options import Answering, naming_options, no_queue, unused_queue
 from ...payload.parameters import sanitize
 from ..arguments import parameters, positive, storable
+from ..claims.claim_sql import same_key
 from ..claims.workers import live_workers
 from ..tasks.event_log import Count, counted_to
 from ..tasks.operations import OnChange
@@ -456,13 +457,8 @@ def held_keys(_: Grammar) -> sa.Select[Any]:
         .subquery("held")
     )
     entry = tables.task_outbox.alias("entry")
-    same = (entry.c.queue == held.c.queue, entry.c.partition_key == held.c.partition_key)
-    waiting = sa.select(_one.label("one")).where(*same).limit(_most).correlate(held).subquery("waiting")
-    count: Any = sa.select(sa.func.count()).select_from(waiting).scalar_subquery()
-    return sa.select(
-        held.c.queue,
-        held.c.partition_key,
-        held.c.task_execution_id.label("dead_letter"),
-        held.c.failed_at,
-        count.label("waiting"),
-    ).order_by(held.c.failed_at, held.c.partition_key)
+    of_key = sa.select(_one.label("one")).where(same_key(entry, held)).limit(_most).correlate(held)
+    waiting: Any = sa.select(sa.func.count()).select_from(of_key.subquery("waiting")).label("waiting")
+    dead_letter = held.c.task_execution_id.label("dead_letter")
+    found = sa.select(held.c.queue, held.c.partition_key, dead_letter, held.c.failed_at, waiting)
+    return found.order_by(held.c.failed_at, held.c.partition_key)

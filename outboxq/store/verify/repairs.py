@@ -15,11 +15,12 @@ from ...database.column_types import Instant
 from ...database.grammar import Grammar, Relations, Statement, Transition, sql_literal
 from ...model import OnDeadLetter
 from .. import task_rows
+from ..claims.claim_sql import value_for
 from ..messages.relays import LEASE
 from . import batches, events, keys, rows
 from .check import ENDED, EXECUTION, FAILED, READY, RUNNING, only, task_of, updated
 
-_entry, _lease, _dead_letter = tables.task_outbox.c, tables.task_leases.c, tables.dead_letters.c
+_entry, _lease = tables.task_outbox.c, tables.task_leases.c
 _OF_ENTRY = [EXECUTION[name] for name in ("id", *task_rows.KEPT)]
 
 
@@ -118,11 +119,9 @@ def _rate(g: Grammar) -> Transition:
 def _renewed_dead_letter(g: Grammar) -> Transition:
     """Give the dead letter the values of its task and of the last failure."""
     differs = sa.exists(sa.select(EXECUTION.id).where(rows.dead_letter_differs(g)).correlate(tables.dead_letters))
+    mine = EXECUTION.id == tables.dead_letters.c.task_execution_id
     values = {
-        name: sa.select(value)
-        .where(EXECUTION.id == _dead_letter.task_execution_id)
-        .correlate(tables.dead_letters)
-        .scalar_subquery()
+        name: value_for(tables.dead_letters, sa.select(value).where(mine))
         for name, value in rows.dead_letter_values(g).items()
     }
     return updated(tables.dead_letters, differs, values, task_of(tables.dead_letters))

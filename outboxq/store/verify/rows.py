@@ -19,6 +19,8 @@ from ...model.relays import RELAY_PREFIX
 from ...model.rules import parse_rule
 from ...model.schedules import SCHEDULE_HEADER, TICK_HEADER
 from .. import task_rows
+from ..claims.claim_sql import value_for
+from ..claims.recovery import length_of_claim
 from ..producing.schedules_sql import is_planted_ahead
 from .check import (
     CLAIMS,
@@ -161,12 +163,8 @@ def lease_length(g: Grammar) -> sa.ColumnElement[Any]:
     """Return the length in seconds of a claim's lease: the length recorded in the claim event, or otherwise the task's
     lease length, but not more than the maximum.
     """
-    own = sa.cast(g.text_in(EVENT.event_data, "lease_seconds"), sa.Double)
-    claim = of_claim(own, _lease.task_execution_id, _lease.lease_token).correlate(tables.task_leases)
-    task = (
-        sa.select(EXECUTION.lease_seconds).where(EXECUTION.id == _lease.task_execution_id).correlate(tables.task_leases)
-    )
-    length = sa.func.coalesce(claim.scalar_subquery(), task.scalar_subquery(), type_=sa.Double)
+    task = sa.select(EXECUTION.lease_seconds).where(EXECUTION.id == _lease.task_execution_id)
+    length = sa.func.coalesce(length_of_claim(g), value_for(tables.task_leases, task), type_=sa.Double)
     return sa.case((length > seconds(LONGEST), seconds(LONGEST)), else_=length)
 
 
