@@ -270,7 +270,11 @@ class _SafeHook:
         context manager can neither suppress nor replace an error.
         """
         try:
-            manager = self._manager(method, about)
+            manager = getattr(self.hook, method)(about)
+            if not isinstance(manager, AbstractContextManager):
+                raise TypeError(
+                    f"it must return a context manager, not {type(manager).__name__}; decorate it with contextlib.contextmanager"
+                )
             found = manager.__enter__()
         except Exception as error:  # noqa: BLE001 - logged
             self.failed(f"its {method}() could not be entered and was skipped", error, about)
@@ -302,14 +306,3 @@ class _SafeHook:
         self._logs.setdefault(what, FailureLog(log, level=logging.ERROR)).failed(
             f"hook {self._name}: {what}", error, fields=fields
         )
-
-    def _manager(self, method: str, about: object) -> AbstractContextManager[Any]:
-        """Return the context manager that one of the hook's methods returns. Raises TypeError if the method returns
-        anything else.
-        """
-        found = getattr(self.hook, method)(about)
-        if not isinstance(found, AbstractContextManager):
-            raise TypeError(
-                f"it must return a context manager, not {type(found).__name__}; decorate it with contextlib.contextmanager"
-            )
-        return found

@@ -44,8 +44,7 @@ def context_of(
     """
     bound = task.retry_policy.max_attempts if claim.max_attempts is None else claim.max_attempts
     context = TaskContext(claim, max_attempts=bound, stopping=stopping, outbox=task.outbox)
-    if keeps_log:
-        context.keeps_log = True
+    context.keeps_log = keeps_log
     return context
 
 

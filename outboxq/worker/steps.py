@@ -93,14 +93,48 @@ class Steps:
         Until the step has ended, the handler's TaskTimeout can be raised only inside the function.
         """
         with self._holding_back(context):
-            return self._run(context, name, call, transactional=transactional)
+            known = self._begin(context, name)
+            step = StepCall(name, call, context)
+            if (found := known.stored.get(name)) is not None:
+                if found.due_at is not None:
+                    raise _refused(context, f"{name!r} is the name of a sleep; give the step another name")
+                known.used.add(name)
+                return step.load(found.result)
+            self._ensure_may_write(context, known)
+            known.running = name
+            try:
+                self.on_failpoint(Failpoint.BEFORE_STEP)
+                result = (self._in_transaction if transactional else self._plain)(context, known, step)
+            finally:
+                known.running = None
+            known.used.add(name)
+            self.on_failpoint(Failpoint.STEP_WRITTEN)
+            return result
 
     def sleep(self, context: TaskContext, name: str, delay: timedelta | float) -> None:
         """Return immediately if the sleep with this name is over. Otherwise, begin the sleep if it has not begun yet,
         and raise Asleep.
         """
         with self._holding_back(context):
-            self._sleep(context, name, delay)
+            span = duration(delay, "ctx.sleep()")
+            known = self._begin(context, name)
+            if span < timedelta(0):
+                raise _refused(context, f"the duration of the sleep {name!r} must not be negative")
+            if span > _LONGEST_SLEEP:
+                limit = f"a task can sleep for at most {_LONGEST_SLEEP.days:,} days"
+                raise _refused(context, f"the sleep {name!r} is {span.days:,} days long; {limit}")
+            if (found := known.stored.get(name)) is None:
+                self._ensure_may_write(context, known)
+                self.on_failpoint(Failpoint.BEFORE_STEP)
+                until = self._write(context, known, NewStep(name=name, number=known.count + 1, delay=span)).due_at
+                self.on_failpoint(Failpoint.STEP_WRITTEN)
+            elif found.due_at is None:
+                raise _refused(context, f"{name!r} is the name of a step; give the sleep another name")
+            else:
+                until = found.due_at
+            if until is not None and until > self._until_answered(context, self.own.now):
+                raise Asleep(name, until)
+            known.used.add(name)
 
     def uncounted_time(self, context: TaskContext) -> timedelta:
         """Return how much of the time between the start of the first attempt and the current claim does not count for a
@@ -125,46 +159,6 @@ class Steps:
             log.warning(text, claim, sentence(error), extra=fields_of(claim, exception=exception_field(error)))
         since = max(restarted_at or claim.first_started_at, claim.first_started_at)
         return since - claim.first_started_at + time_asleep(steps, since=since, until=claim.started_at)
-
-    def _run(self, context: TaskContext, name: str, call: Call, *, transactional: bool) -> Any:
-        known = self._begin(context, name)
-        step = StepCall(name, call, context)
-        if (found := known.stored.get(name)) is not None:
-            if found.due_at is not None:
-                raise _refused(context, f"{name!r} is the name of a sleep; give the step another name")
-            known.used.add(name)
-            return step.load(found.result)
-        self._ensure_may_write(context, known)
-        known.running = name
-        try:
-            self.on_failpoint(Failpoint.BEFORE_STEP)
-            result = (self._in_transaction if transactional else self._plain)(context, known, step)
-        finally:
-            known.running = None
-        known.used.add(name)
-        self.on_failpoint(Failpoint.STEP_WRITTEN)
-        return result
-
-    def _sleep(self, context: TaskContext, name: str, delay: timedelta | float) -> None:
-        span = duration(delay, "ctx.sleep()")
-        known = self._begin(context, name)
-        if span < timedelta(0):
-            raise _refused(context, f"the duration of the sleep {name!r} must not be negative")
-        if span > _LONGEST_SLEEP:
-            limit = f"a task can sleep for at most {_LONGEST_SLEEP.days:,} days"
-            raise _refused(context, f"the sleep {name!r} is {span.days:,} days long; {limit}")
-        if (found := known.stored.get(name)) is None:
-            self._ensure_may_write(context, known)
-            self.on_failpoint(Failpoint.BEFORE_STEP)
-            until = self._write(context, known, NewStep(name=name, number=known.count + 1, delay=span)).due_at
-            self.on_failpoint(Failpoint.STEP_WRITTEN)
-        elif found.due_at is None:
-            raise _refused(context, f"{name!r} is the name of a step; give the sleep another name")
-        else:
-            until = found.due_at
-        if until is not None and until > self._until_answered(context, self.own.now):
-            raise Asleep(name, until)
-        known.used.add(name)
 
     def _holding_back(self, context: TaskContext) -> AbstractContextManager[None]:
         """Keep the handler's TaskTimeout out of the block. This is not needed in another thread, where the call is

@@ -64,7 +64,8 @@ class TimeLimit:
     timeouts: Timeouts
 
     def __post_init__(self) -> None:
-        self._thread = 0
+        self.thread = 0
+        """The ident of the handler's thread; 0 until the handler has begun."""
         self.due = math.inf
         """The time at which TaskTimeout is raised next (`time.monotonic()`)."""
         self._kill_at = math.inf
@@ -97,11 +98,6 @@ class TimeLimit:
         """
         self._is_reported.wait()
 
-    @property
-    def thread(self) -> int:
-        """The ident of the handler's thread; 0 until the handler has begun."""
-        return self._thread
-
     def overrun(self) -> TaskTimeout:
         """Return the error for an attempt that was ended without waiting for its handler. The error's traceback shows
         what the handler is doing now.
@@ -110,7 +106,7 @@ class TimeLimit:
             f"the handler ran for longer than its timeout of {self.seconds:g} s, did not stop within the grace period of "
             f"{self.grace:g} s, and was killed with its process"
         )
-        frame, trace = sys._current_frames().get(self._thread), None  # noqa: SLF001 - a function for debuggers
+        frame, trace = sys._current_frames().get(self.thread), None  # noqa: SLF001 - a function for debuggers
         while frame is not None and frame.f_code is not TimeLimit.call.__code__:
             trace = TracebackType(trace, frame, frame.f_lasti, frame.f_lineno)
             frame = frame.f_back
@@ -118,7 +114,7 @@ class TimeLimit:
 
     def call(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function. TaskTimeout may be raised in the function, but not after this call has ended."""
-        self._thread = threading.get_ident()
+        self.thread = threading.get_ident()
         self.due = time.monotonic() + self.seconds
         self._kill_at = self.due + self.grace
         self.timeouts.watch(self)
@@ -206,7 +202,7 @@ class TimeLimit:
         debugger would never return.
         """
         try:
-            self.timeouts.raise_in(self._thread, TaskTimeout)
+            self.timeouts.raise_in(self.thread, TaskTimeout)
             for _ in range(_LINES_UNTIL_RAISED):
                 pass
         except TaskTimeout:
@@ -236,7 +232,7 @@ class TimeLimit:
                 self._is_owed = True
             else:
                 self._has_sent = True
-                self.timeouts.raise_in(self._thread, TaskTimeout)
+                self.timeouts.raise_in(self.thread, TaskTimeout)
         finally:
             self._is_raising = False
         self.due = now + _AGAIN_EVERY

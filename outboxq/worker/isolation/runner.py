@@ -8,10 +8,10 @@ import os
 import select
 import signal
 import struct
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -87,15 +87,6 @@ class _Child:
         return bool(socket.poll(0))
 
 
-@dataclass(eq=False, repr=False)
-class _Asked:
-    """A request for a child's stacks."""
-
-    is_sent: bool = False
-    text: str | None = None
-    answered: threading.Event = field(default_factory=threading.Event)
-
-
 class Children:
     """The child processes of one worker. An idle child is reused until it has run its maximum number of tasks."""
 
@@ -104,8 +95,10 @@ class Children:
         self.server = new_server()
         self._limit = tasks_per_child
         self._idle: deque[_Child] = deque()
-        self._asked: dict[int, _Asked] = {}
-        """The busy children whose stacks a person is waiting for, keyed by process id."""
+        self._asked: dict[int, Future[str]] = {}
+        """The stacks of busy children for which a person is waiting, keyed by process id. A future is running once its
+        child has been asked.
+        """
 
     def start(self) -> None:
         """Fork the server. After `close`, fork a new server. If the server is running, the call has no effect.
@@ -152,25 +145,22 @@ class Children:
         """Ask busy children for the stacks of their threads, and wait at most `timeout` seconds in total for their
         answers. The stacks of a child that has not answered are None. Only one thread may call this at a time.
         """
-        self._asked = asked = {pid: _Asked() for pid in pids}
-        until = time.monotonic() + timeout
-        for one in asked.values():
-            one.answered.wait(max(0.0, until - time.monotonic()))
+        self._asked = asked = {pid: Future[str]() for pid in pids}
+        wait(asked.values(), timeout)
         self._asked = {}
-        return {pid: one.text for pid, one in asked.items()}
+        return {pid: one.result() if one.done() else None for pid, one in asked.items()}
 
     def pass_on_question(self, child: _Child) -> None:
         """Ask the child for its stacks, if a person is waiting for them."""
         asked = self._asked.get(child.pid)
-        if asked is not None and not asked.is_sent and child.accepts_message():
-            asked.is_sent = True
+        if asked is not None and not asked.running() and not asked.done() and child.accepts_message():
+            asked.set_running_or_notify_cancel()
             child.connection.send(Notice.STACKS)
 
     def answered(self, child: _Child, text: str) -> None:
         """Pass on a child's stacks."""
-        if (asked := self._asked.get(child.pid)) is not None:
-            asked.text = text
-            asked.answered.set()
+        if (asked := self._asked.get(child.pid)) is not None and not asked.done():
+            asked.set_result(text)
 
     def close(self, seconds: float = 0.0) -> None:
         """Give idle children this many seconds to exit, because their hooks may have data to send. Then kill the
