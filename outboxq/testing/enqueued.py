@@ -90,9 +90,7 @@ class Expected:
         if isinstance(task, str) and task in tasks:
             task = tasks.get(task)
         self.name = task.name if isinstance(task, Task) else task
-        self._signature: inspect.Signature | None = None
-        if isinstance(task, Task):
-            self._signature = task.call_signature()
+        self._signature = task.call_signature() if isinstance(task, Task) else None
         columns = {name: described.pop(name, None) for name in _COLUMNS}
         self._columns = {name: value for name, value in columns.items() if value is not None}
         if "status" in self._columns:

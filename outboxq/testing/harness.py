@@ -440,11 +440,11 @@ class Harness(Answering):
         """Make the schedules in the code begin now if the test has set the clock to a time before they were stored."""
         now = self.clock()
         early = {one.name for one in self._schedules() if one.declared_by is not None and one.starts_at > now}
-        if any(one.name in early and one.starts_at is None for one in self._declared):
-            begun = [
-                replace(one, starts_at=now) if one.name in early and one.starts_at is None else one
-                for one in self._declared
-            ]
+        begun = [
+            replace(one, starts_at=now) if one.name in early and one.starts_at is None else one
+            for one in self._declared
+        ]
+        if begun != self._declared:
             self.store.schedules.declare(begun, declared_by=self.app.tasks.version)
 
     def _schedules(self) -> list[Schedule]:

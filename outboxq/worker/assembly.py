@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -82,6 +82,7 @@ class Parts:
         `stopping` is set when the worker begins to stop, and `stopped` when it has written its outcomes. Raises
         ConfigurationError for an isolation that this system does not support.
         """
+        self._settings, self._version = settings, application.tasks.version or None
         store, tasks, integration = application.store, application.tasks, application.integration
         failpoint = settings.on_failpoint
         thread = partial(ServiceThread, on_thread_failure=on_thread_failure)
@@ -191,17 +192,14 @@ class Parts:
 
         # The services, each in a separate thread.
         names = [*info.task_names, *tasks.built_in]
-        process = partial(
-            _process, tasks.version or None, self.pool, settings.isolation, self.receivers, self.completer.failures
-        )
         registration = WorkerRegistration(
             own.claims,
             info.id,
             unknown.recent,
             {"label": info.label, "task_names": names, **settings.scope},
             meter,
-            process,
-            failures=partial(_failures, self.receivers, self.completer.failures),
+            self._process,
+            failures=self._failures,
             orders=self._orders(on_finished, changed=unknown.found_new),
         )
         recovery = Recovery(
@@ -255,6 +253,29 @@ class Parts:
         self.claim_loop.on_quiet = changed.set
         return Obedience(obey=obeyed.obey, state=obeyed.state, stacks=self._stacks)
 
+    def _failures(self) -> list[object]:
+        """Return the failures that the registration reports."""
+        return [*(one.state.failing_since for one in self.receivers), self.completer.failures.current]
+
+    def _process(self) -> Mapping[str, Any]:
+        """Return the arguments for `Store.workers.describe`."""
+        try:
+            release = version("outboxq")
+        except PackageNotFoundError:  # outboxq is not installed as a package
+            release = None
+        failing = self.completer.failures.current
+        return {
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "version": self._version,
+            "release": release,
+            "busy": self.pool.busy,
+            "isolation": self._settings.isolation.value,
+            "receivers": [one.state for one in self.receivers],
+            "failure": None if failing is None else failing.failure,
+            "failing_since": None if failing is None else failing.since,
+        }
+
     def _stacks(self) -> str:
         """Return the stacks of this process's threads and of the child processes that run handlers."""
         busy = {} if self.children is None else {child: claim for claim, child in self.leases.in_children()}
@@ -302,33 +323,3 @@ class Connections:
         for one in (self.outcomes, self.claims, self.urgent, vars(self).get("receivers")):
             if one is not None:
                 end(one.bound_engine)
-
-
-def _failures(receivers: Sequence[Receiver], failures: WorkFailures) -> list[object]:
-    return [*(one.state.failing_since for one in receivers), failures.current]
-
-
-def _process(
-    code: str | None,
-    pool: HandlerPool[Any],
-    isolation: Isolation,
-    receivers: Sequence[Receiver],
-    failures: WorkFailures,
-) -> Mapping[str, Any]:
-    """Return the arguments for `Store.workers.describe`. `code` is the version of the application's code."""
-    try:
-        release = version("outboxq")
-    except PackageNotFoundError:  # outboxq is not installed as a package
-        release = None
-    failing = failures.current
-    return {
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "version": code,
-        "release": release,
-        "busy": pool.busy,
-        "isolation": isolation.value,
-        "receivers": [one.state for one in receivers],
-        "failure": None if failing is None else failing.failure,
-        "failing_since": None if failing is None else failing.since,
-    }
