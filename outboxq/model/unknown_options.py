@@ -105,7 +105,7 @@ def naming_options(
                 raise InvalidCall(problem) from None
 
         if defaults is not None:
-            answering.__signature__ = _with_options(inspect.signature(function), options, defaults)  # type: ignore[attr-defined]
+            answering.__signature__ = with_options(inspect.signature(function), options, defaults)  # type: ignore[attr-defined]
         return answering
 
     return decorate
@@ -117,7 +117,7 @@ def naming_fields(cls: type[T]) -> type[T]:
     return cls
 
 
-def _with_options(signature: inspect.Signature, options: Any, defaults: Mapping[str, Any]) -> inspect.Signature:
+def with_options(signature: inspect.Signature, options: Any, defaults: Mapping[str, Any]) -> inspect.Signature:
     """Return the signature with a keyword for each option, in place of ``**options``."""
     kinds = {name: getattr(kind, "__forward_arg__", kind) for name, kind in dict(options).items()}
     named = [

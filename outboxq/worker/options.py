@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, get_type_hints
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
 
 from ..errors import ConfigurationError, InvalidArgument
 from ..model import duration
@@ -197,13 +196,3 @@ class WorkerSettings:
                     f"the lease of task {task.name} ({task.options.lease}) must be longer than two heartbeats "
                     f"({2 * self.heartbeat}), because otherwise the lease would be lost if one heartbeat were late"
                 )
-
-
-def with_options(signature: inspect.Signature) -> inspect.Signature:
-    """Return the signature for help(), in which the options replace the last parameter, ``**options``."""
-    kinds = get_type_hints(WorkerOptions)
-    options = [
-        inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=kinds[one.name])
-        for one in fields(WorkerSettings)
-    ]
-    return signature.replace(parameters=[*list(signature.parameters.values())[:-1], *options])

@@ -8,9 +8,9 @@ import os
 import socket
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Unpack, get_type_hints
 from uuid import UUID, uuid4
 
 from ..database.privileges import Role
@@ -20,7 +20,7 @@ from ..integration.hooks import HookCalls, WorkerInfo
 from ..model import Claim, duration
 from ..model.forks import EXIT_KILLED
 from ..model.records import fields_of
-from ..model.unknown_options import Answering, naming_options
+from ..model.unknown_options import Answering, naming_options, with_options
 from ..model.wording import plural
 from ..store import Store
 from ..task import TaskRegistry
@@ -31,7 +31,7 @@ from .distributor.base import Wakeup
 from .executor import STOPPED
 from .leases import ActiveClaim
 from .log_lines import fields_of_worker, introduce
-from .options import WorkerOptions, WorkerSettings, with_options
+from .options import WorkerOptions, WorkerSettings
 from .signals import handle_stop_signals, in_main_thread
 from .task_runner import Application
 from .timeouts import end_process_after, join
@@ -490,4 +490,8 @@ class Ending:
         return 0 if clean and self.error is None and not self.is_abandoned else 1
 
 
-Worker.__init__.__signature__ = with_options(inspect.signature(Worker.__init__))  # type: ignore[attr-defined]
+Worker.__init__.__signature__ = with_options(  # type: ignore[attr-defined]  # for help()
+    inspect.signature(Worker.__init__),
+    get_type_hints(WorkerOptions),
+    {one.name: one.default for one in fields(WorkerSettings)},
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -131,12 +131,14 @@ def _call(transport: Transport, messages: Sequence[Message], deadline: float, re
         return False
     for one, outcome in zip(messages, outcomes, strict=True):
         match outcome:
-            case Confirmed():
-                report.confirmed.append(one.id)
-            case Refused(reason):
-                report.refused[one.id] = reason
             case Unsure(reason):
                 report.unsure[one.id] = reason
+                continue
+            case Refused(reason):
+                report.refused[one.id] = reason
+            case Confirmed():
+                report.confirmed.append(one.id)
+        report.unsure.pop(one.id, None)  # an earlier call with this event may have raised an error
     return True
 
 
@@ -160,7 +162,6 @@ def _search(transport: Transport, messages: Sequence[Message], deadline: float, 
         for _ in range(_TRIES if len(part) == 1 else 1):
             if _call(transport, part, deadline, report):
                 errors = 0
-                _clear(report.unsure, part, report)
                 break
             errors += 1
         else:
@@ -173,15 +174,5 @@ def _search(transport: Transport, messages: Sequence[Message], deadline: float, 
     for suspect, confirmed_before in suspects.items():
         if len(report.confirmed) == confirmed_before:
             continue
-        if _call(transport, [by_id[suspect]], deadline, report):
-            _clear(report.unsure, [by_id[suspect]], report)
-        else:
+        if not _call(transport, [by_id[suspect]], deadline, report):
             report.refused[suspect] = f"publish() raised {report.unsure.pop(suspect)}"
-
-
-def _clear(unsure: dict[int, str], part: Sequence[Message], report: Report) -> None:
-    """Remove the messages that now have an outcome, although an earlier call with them raised an error."""
-    answered: Mapping[int, object] = {**dict.fromkeys(report.confirmed), **report.refused}
-    for one in part:
-        if one.id in answered:
-            unsure.pop(one.id, None)

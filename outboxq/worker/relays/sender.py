@@ -291,13 +291,12 @@ class Sender(threading.Thread):
             works_again=look.failures > 0 and bool(report.confirmed or report.refused),
         )
         self._note(report, failure)
-        if is_mine:
-            with self._counting:  # the shards are served at the same time
-                self.published += len(report.confirmed)
-                self.refused += len(report.refused)
         if not is_mine:
             self._lose(shard)
             return None
+        with self._counting:  # the shards are served at the same time
+            self.published += len(report.confirmed)
+            self.refused += len(report.refused)
         return look
 
     def _publish(self, shard: Shard, look: RelayLook, care: Care) -> Report:
