@@ -167,6 +167,7 @@ class _SessionUnitOfWork:
         self.connection = unit.connection
         self.session = session
         self.database = unit.database
+        self.was_interrupted, self.abandon = unit.was_interrupted, unit.abandon
         self._unit = unit
         self._is_flushed = False
 
@@ -176,12 +177,6 @@ class _SessionUnitOfWork:
         if self._is_flushed:
             return self._unit.target
         return self.session.connection(bind_arguments={"bind": self.connection})
-
-    def was_interrupted(self, error: BaseException) -> bool:
-        return self._unit.was_interrupted(error)
-
-    def abandon(self) -> None:
-        self._unit.abandon()
 
     def flush(self) -> None:
         with self._unit.releasing():
