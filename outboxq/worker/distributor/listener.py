@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Self
 from uuid import uuid4
 
 import psycopg
@@ -23,7 +24,9 @@ from psycopg.rows import tuple_row
 
 from ...database.dialects import Dialect, Row, channel
 from ...database.dialects.channel import PROOF
+from ...database.engine import detached, make_engine
 from ...database.grammar import Builder
+from ...store import Store
 from .base import Health
 
 log = logging.getLogger("outboxq.distributor")
@@ -66,6 +69,17 @@ class Listener(threading.Thread):
     """A function that is called when the connection is lost."""
     ping_every: float = PING_EVERY
     answer_timeout: float = ANSWER_TIMEOUT
+
+    @classmethod
+    def of(cls, store: Store, listen_url: str | None, **calls: Any) -> Self:
+        """Return a listener for this store's database, whose server may be at another address than its engine's.
+
+        The connections are opened like the engine's, but are not in its pool. A malformed URL is refused here, not in
+        the thread.
+        """
+        engine = store.bound_engine
+        connect = partial(detached, engine if listen_url is None else make_engine(listen_url))
+        return cls(connect, store.dialect, connect_notifier=partial(detached, engine), **calls)
 
     def __post_init__(self) -> None:
         super().__init__(name="outboxq-listener", daemon=True)

@@ -14,10 +14,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 
 from ...database.dialects.channel import ANSWERED, AT, RELAYED
-from ...database.engine import detached, make_engine
 from ...store.claims.sleeping_workers import Place
 from ..timeouts import run_with_timeout
 from .base import POLL, POLL_BESIDE_NOTIFICATIONS, DistributorSettings, Health, Wakeup
@@ -57,13 +55,9 @@ class PostgresDistributor(DistributorSettings):
         self._poll = (self.poll or (POLL_BESIDE_NOTIFICATIONS if self.notifications else POLL)).total_seconds()
         self._poll_without_listener = min(self._poll, POLL.total_seconds())
         self._wakeup = Wakeup()
-        # Connections are opened like the engine's, but are not in its pool. A malformed URL is refused here, not in the
-        # thread.
-        engine = self.store.bound_engine
-        self._listener = Listener(
-            partial(detached, engine if self.listen_url is None else make_engine(self.listen_url)),
-            self.store.dialect,
-            connect_notifier=partial(detached, engine),
+        self._listener = Listener.of(
+            self.store,
+            self.listen_url,
             on_notify=self._on_notify,
             on_change=self._wakeup.notify,
             on_break=self.on_break,

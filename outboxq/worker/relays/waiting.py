@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from functools import partial
 from typing import Protocol
 
 from sqlalchemy import Engine
 
 from ...database.dialects.channel import RELAYED
-from ...database.engine import detached, make_engine
 from ...store import Store
 from ..distributor.base import Wakeup
 from ..distributor.sqlite import FileWatch
@@ -48,15 +46,8 @@ class NotifiedWaiting:
         from ..distributor.listener import Listener  # imported here because it imports psycopg
 
         self._wakeups: Mapping[str, Wakeup] = {name: Wakeup() for name in relays}
-        engine = store.bound_engine
         self._notifications = notifications
-        self._listener = Listener(
-            partial(detached, engine if listen_url is None else make_engine(listen_url)),
-            store.dialect,
-            connect_notifier=partial(detached, engine),
-            on_notify=self._on_notify,
-            on_change=self._wake_all,
-        )
+        self._listener = Listener.of(store, listen_url, on_notify=self._on_notify, on_change=self._wake_all)
 
     @property
     def listening(self) -> int:
