@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 EXIT_DECLINED: Final = 1
-_EXIT_USAGE: Final = 2
 _LOOK: Final = 0.2
 """Seconds between checks for Ctrl-C while waiting for an answer."""
 
@@ -96,7 +95,7 @@ def confirmed(
             f"nothing was changed: without a terminal, nobody can confirm that {what} should be {done}; pass --yes, or "
             "--dry-run to see what would be changed"
         )
-        fail(sentence, _EXIT_USAGE)
+        fail(sentence)
     try:
         found = count() if callable(count) else count
         if found.number == 0:
@@ -337,16 +336,16 @@ def recorded(
     store: Store,
     action: CommandAction,
     target: str | None,
-    change: Callable[[Transaction], T],
+    change: Callable[..., T],
     *,
     number: Callable[[T], int],
     **more: Any,
 ) -> T:
-    """Make a change that is not one of the verbs, and record it under this action in the same transaction. `more`
-    contains further fields of the record.
+    """Make a change that is not one of the verbs, and record it under this action in the same transaction, which is
+    passed to `change` as `using`. `more` contains further fields of the record.
     """
     new = NewAction(operator=present_operator(), action=action, target=target, **more)
-    return store.actions.record(new, change, number=number)
+    return store.actions.record(new, lambda transaction: change(using=transaction), number=number)
 
 
 def adding(store: Store, action: CommandAction, **more: Any) -> Callable[[Transaction, int], None]:

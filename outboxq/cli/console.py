@@ -89,11 +89,8 @@ def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
         fail(str(error if command is None else error.mended_by(command)), EXIT_SCHEMA, error)
     except errors.OutboxqError as error:
         shown = error.mended_by("pass --create") if isinstance(error, errors.QueueNotFound) else error
-        fail(
-            _as_typed(str(shown)),
-            next((code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)), 1),
-            error,
-        )
+        code = next((code for kind, code in _EXIT_CODES.items() if isinstance(error, kind)), 1)
+        fail(_as_typed(str(shown)), code, error)
     except DBAPIError as error:
         _fail_if_plain(error)
         _fail_if_imported(error)
@@ -101,7 +98,7 @@ def speaking_plainly(upgrade: str | None = None) -> Iterator[None]:
     except SyntaxError as error:
         if error.filename is None or not Path(error.filename).is_file():
             raise
-        fail(_syntax_error(error), EXIT_USAGE)
+        fail(_syntax_error(error))
     except KeyboardInterrupt as stop:
         if not isinstance(stop, Terminated):
             click.echo(err=True)  # after the ^C that the terminal echoes
@@ -195,7 +192,7 @@ def _longest_statement() -> timedelta:
     try:
         return read_span(text)
     except errors.InvalidArgument as error:
-        fail(f"{STATEMENT_TIMEOUT} is {text!r}: {error}", EXIT_USAGE)
+        fail(f"{STATEMENT_TIMEOUT} is {text!r}: {error}")
 
 
 def _upgrade_of_the_group() -> str | None:
@@ -212,17 +209,15 @@ def _groups() -> Iterator[tuple[click.Context, Group]]:
             yield context, context.command
 
 
-def fail(sentence: str, code: int, error: errors.OutboxqError | None = None) -> NoReturn:
+def fail(sentence: str, code: int = EXIT_USAGE, error: errors.OutboxqError | None = None) -> NoReturn:
     """Print the sentence to stderr, and exit with the code. On a terminal, a second line names the error's class, which
     is its id on the page "Troubleshooting by error". If stderr is not a terminal, only one line is printed, because
     scripts read it.
     """
     click.echo(f"outboxq: {plain(' '.join(sentence.split()))}", err=True)
     if error is not None and sys.stderr.isatty():
-        click.echo(
-            f"  for causes and cures, see {type(error).__name__} in the documentation, under 'Troubleshooting by error'",
-            err=True,
-        )
+        page = "in the documentation, under 'Troubleshooting by error'"
+        click.echo(f"  for causes and cures, see {type(error).__name__} {page}", err=True)
     sys.exit(code)
 
 

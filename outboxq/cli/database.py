@@ -19,7 +19,7 @@ from click.core import ParameterSource
 from ..errors import ConfigurationError
 from ..integration import FrontEnd
 from ..model.unknown_options import nearest
-from .console import EXIT_USAGE, command_on_database, fail, imported, json_option, merged
+from .console import command_on_database, fail, imported, json_option, merged
 from .groups import DATABASE_PARAMETERS
 from .parameters import option, span_option, stacked
 
@@ -195,7 +195,7 @@ def given(context: click.Context, values: Mapping[str, Any], *, app: str | None 
         chosen = None
     if url is None and chosen is None:
         cure = f"give an application (module:outbox, e.g. shop:outbox) or --url, or set {APP} or {DATABASE_URL}"
-        fail(f"no database is given; {cure}", EXIT_USAGE)
+        fail(f"no database is given; {cure}")
     return Given(
         url=url,
         schema=values["schema"],
@@ -209,7 +209,7 @@ def one_app(context: click.Context, argument: str | None, option: str | None) ->
     """Return a command's APP from its argument or from `--app`. Exit if the two differ."""
     if argument is not None and option not in (None, argument) and is_typed(context, "app"):
         likely = _likely(context, argument)
-        fail(f"two applications are given, {argument} and {option}; give only one of them{likely}", EXIT_USAGE)
+        fail(f"two applications are given, {argument} and {option}; give only one of them{likely}")
     return option if argument is None else argument
 
 
@@ -265,12 +265,9 @@ def fail_without_database(app: str, outbox: Outbox, cure: str) -> NoReturn:
     """
     program = outbox.integration.front_end.program
     if program == FrontEnd().program:
-        fail(f"{app} has no database: {cure}", EXIT_USAGE)
+        fail(f"{app} has no database: {cure}")
     words = [program, *click.get_current_context().command_path.split()[1:]]
-    fail(
-        f"{app} has no database of its own, because it uses its application's database; run: {' '.join(words)}",
-        EXIT_USAGE,
-    )
+    fail(f"{app} has no database of its own, because it uses its application's database; run: {' '.join(words)}")
 
 
 def open_outbox(found: Given) -> Outbox:
@@ -287,9 +284,9 @@ def open_outbox(found: Given) -> Outbox:
         fail_without_database(found.app, outbox, str(error))
     if found.url is not None and address(engine.url) != address(parse_url(found.url)):
         other = DATABASE_URL if found.from_environment else "--url"
-        fail(f"{found.app} and {other} name different databases; give only one of them", EXIT_USAGE)
+        fail(f"{found.app} and {other} name different databases; give only one of them")
     if found.has_own_schema and found.schema != outbox.schema:
-        fail(f"--schema applies only to --url; leave it out, because {found.app} chooses its own schema", EXIT_USAGE)
+        fail(f"--schema applies only to --url; leave it out, because {found.app} chooses its own schema")
     return outbox
 
 
@@ -320,10 +317,10 @@ def load(app: str) -> Outbox:
         known = [one for one, value in vars(sys.modules[module_name]).items() if isinstance(value, Outbox)]
         any_of = f"; did you mean {' or '.join(map(repr, known))}?" if known else f"; {_written(app)}"
         cure = nearest(name, known) or any_of
-        fail(f"{module_name} has no Outbox called {name!r}{cure}", EXIT_USAGE)
+        fail(f"{module_name} has no Outbox called {name!r}{cure}")
     if found.integration.needs_front_end:
         cure = f"run: python {found.integration.front_end.program} …"
-        fail(f"{app} is the outbox of a framework, and the framework must be set up first; {cure}", EXIT_USAGE)
+        fail(f"{app} is the outbox of a framework, and the framework must be set up first; {cure}")
     return found
 
 
@@ -335,9 +332,9 @@ def named(app: str) -> object:
     module_name, name = _parts(app)
     written = _written(app)
     if "://" in app:  # it may contain a password
-        fail(f"APP is the URL of a database; give it with --url; {written}", EXIT_USAGE)
+        fail(f"APP is the URL of a database; give it with --url; {written}")
     if not names_module(module_name):
-        fail(f"{module_name!r} is not the name of a module; {written}", EXIT_USAGE)
+        fail(f"{module_name!r} is not the name of a module; {written}")
     if "" not in sys.path:
         sys.path.insert(0, "")
     return getattr(_imported(module_name, written), name, None)
@@ -390,16 +387,15 @@ def _imported(module_name: str, written: str) -> ModuleType:
         if (driver := missing_driver(error)) is not None:
             package = _PACKAGES.get(driver, driver)
             fail(
-                f"{module_name} creates an engine with the driver {driver}, which is not installed; run: pip install {package}",
-                EXIT_USAGE,
+                f"{module_name} creates an engine with the driver {driver}, which is not installed; run: pip install {package}"
             )
         if not f"{module_name}.".startswith(f"{error.name}."):
             raise  # the module exists, but fails to import another one
-        fail(f"there is no module {module_name!r} in {Path.cwd()} or on Python's path; {written}", EXIT_USAGE)
+        fail(f"there is no module {module_name!r} in {Path.cwd()} or on Python's path; {written}")
     except Exception as error:
         if type(error).__module__ != "django.core.exceptions":
             raise
-        fail(f"{module_name} needs a Django project that has been set up; run: python manage.py outboxq …", EXIT_USAGE)
+        fail(f"{module_name} needs a Django project that has been set up; run: python manage.py outboxq …")
 
 
 def names_module(text: str) -> bool:

@@ -21,7 +21,7 @@ from ..model.wording import brief, plain, plural, short, size
 from ..operating.fields import REASON
 from ..operating.verb import Noun
 from .changes import FEW, Exactly, add_verbs, adding, changed, confirmation_options, confirmed, progress, with_fields
-from .console import EXIT_SCHEMA, EXIT_USAGE, command_on_database, fail, merged, show, tell, wants_json, write_json
+from .console import EXIT_SCHEMA, command_on_database, fail, merged, show, tell, wants_json, write_json
 from .database import (
     Given,
     any_schema,
@@ -249,7 +249,7 @@ def upgrade(
     with command_on_database(upgrade=found.upgrade):
         if found.app is not None:
             if sql or found.has_own_schema or revision != "head":
-                fail("--sql, --schema and --revision need a URL; leave them out if you give APP", EXIT_USAGE)
+                fail("--sql, --schema and --revision need a URL; leave them out if you give APP")
             outbox = open_outbox(found)
             with disposing(outbox.store.bound_engine), naming_locks(outbox.store):
                 await_server(outbox.store.bound_engine, wait_for_server)
@@ -267,9 +267,9 @@ def _given(context: click.Context, place: str | None, where: dict[str, Any]) -> 
     if place is None or names_module(place):
         return given(context, where, app=place)
     if where["app"] is not None and is_typed(context, "app"):
-        fail("an application and a URL are given; give only one of them", EXIT_USAGE)
+        fail("an application and a URL are given; give only one of them")
     if where["url"] not in (None, place) and is_typed(context, "url"):
-        fail("two URLs are given, one of them with --url; give only one of them", EXIT_USAGE)
+        fail("two URLs are given, one of them with --url; give only one of them")
     return Given(url=place, schema=where["schema"], schema_from_environment=not is_typed(context, "schema"))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,7 +20,7 @@ from ..model.relays import RELAY_PREFIX, task_of
 from ..model.wording import short
 from ..operating.fields import REASON
 from .changes import FEW, Exactly, changed, confirmation_options, confirmed, recorded, with_fields
-from .console import EXIT_NOT_FOUND, EXIT_USAGE, fail, merged, show, tell, wants_json
+from .console import EXIT_NOT_FOUND, fail, merged, show, tell, wants_json
 from .database import database_options, database_options_after_ids, present_outbox
 from .groups import Group
 from .parameters import (
@@ -37,7 +38,6 @@ from .parameters import (
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from ..database.target import Target as Transaction
     from ..model import NewTask
     from ..outbox import Outbox
     from ..store import Store
@@ -85,7 +85,7 @@ class OfTask(click.Command):
             raise click.UsageError(f"{error.message}; {_AS_JSON}", ctx=ctx) from None
         place = str(ctx.params.get("place"))
         if set("={[") & set(ctx.params.get("app_argument") or ""):
-            fail(f"the word after TASK names the application; {_AS_JSON}", EXIT_USAGE)
+            fail(f"the word after TASK names the application; {_AS_JSON}")
         if ":" in place and "app_argument" in ctx.params and not (ctx.params["app_argument"] or ctx.params["app"]):
             ctx.params["app_argument"] = place
         return rest
@@ -124,7 +124,7 @@ def enqueue(store: Store, *, place: str, arguments: dict[str, Any], dry_run: boo
     """
     outbox = present_outbox()
     if outbox is None:
-        fail("no application is given; write TASK as module:function, or give APP: --app shop:outbox", EXIT_USAGE)
+        fail("no application is given; write TASK as module:function, or give APP: --app shop:outbox")
     known = _task(outbox, place)
     try:
         known.parameters.check_call((), arguments)
@@ -176,9 +176,9 @@ def _task(outbox: Outbox, place: str) -> Task[..., Any]:
     except (ImportError, AttributeError):
         found = None
     if not isinstance(found, Task):
-        fail(f"{place} is not a task; write TASK as module:function, or as the name of a task of APP", EXIT_USAGE)
+        fail(f"{place} is not a task; write TASK as module:function, or as the name of a task of APP")
     if found.outbox is not outbox:
-        fail(f"{place} does not belong to the outbox of APP; leave APP out", EXIT_USAGE)
+        fail(f"{place} does not belong to the outbox of APP; leave APP out")
     return found
 
 
@@ -299,12 +299,8 @@ def remove(store: Store, names: Sequence[str], *, reason: str, yes: bool, dry_ru
     first = [f"{one.task_name}  {one.topic}" for one in found[:FEW]]
     if not confirmed(count, what, yes=yes, dry_run=dry_run, done="removed", first=lambda: first):
         return
-
-    def change(transaction: Transaction) -> int:
-        store.subscriptions.replace([], tasks=wanted, using=transaction)
-        return len(found)
-
     target = names[0] if len(wanted) == 1 else None
-    details = {"tasks": [*wanted]} if target is None else {}
-    recorded(store, CommandAction.SUBSCRIPTION_REMOVE, target, change, details=details, reason=reason, number=int)
+    action, details = CommandAction.SUBSCRIPTION_REMOVE, {"tasks": [*wanted]} if target is None else {}
+    change = partial(store.subscriptions.replace, [], tasks=wanted)
+    recorded(store, action, target, change, details=details, reason=reason, number=lambda _: len(found))
     tell(f"{len(found)} removed", changed("removed", len(found), count))

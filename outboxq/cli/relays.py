@@ -20,7 +20,6 @@ from ..operating.verbs import REMOVE_RELAY
 from .changes import Exactly, add_verbs, changed, confirmation_options, confirmed, present_operator, with_fields
 from .console import (
     EXIT_NOT_FOUND,
-    EXIT_USAGE,
     Lines,
     add_table,
     card,
@@ -186,7 +185,7 @@ def run(
     open_closed_streams()
     app = one_app(context, app_argument, app)
     if app is None and OUTBOX not in context.meta:
-        fail(f"no application is named; name one as module:outbox, e.g. shop:outbox, or set {APP}", EXIT_USAGE)
+        fail(f"no application is named; name one as module:outbox, e.g. shop:outbox, or set {APP}")
     configure("INFO", LogFormat.TEXT)
     with process.as_worker(), speaking_plainly(None if app is None else Given(app=app).upgrade):
         outbox = present_outbox() if app is None else load(app)
@@ -194,7 +193,7 @@ def run(
         try:
             runner = RelayRunner(outbox.store, outbox.tasks, names, **options)
         except ConfigurationError as error:
-            fail(str(error), EXIT_USAGE)
+            fail(str(error))
         with disposing(outbox.store.bound_engine):
             sys.exit(runner.run())
 

@@ -204,9 +204,9 @@ def _put(store: Store, action: CommandAction, new: NewSchedule, reason: str, **d
     """Store the schedule, record the action with these details if anything has changed, and print the schedule."""
     details = {"task": new.task_name, "rule": new.rule, "tz": new.tz, **details}
 
-    def change(transaction: Transaction) -> tuple[Schedule, int]:
+    def change(using: Transaction) -> tuple[Schedule, int]:
         seen = Seen()
-        return store.schedules.put(new, on_change=seen, using=transaction), seen.changes
+        return store.schedules.put(new, on_change=seen, using=using), seen.changes
 
     found, changes = recorded(store, action, new.name, change, details=details, reason=reason, number=itemgetter(1))
     _print_one(store, found, changed=bool(changes))
@@ -266,16 +266,8 @@ def backfill(store: Store, name: str, start: datetime, end: datetime, *, reason:
     if dry_run:
         ticks = fill(dry_run=True)
     else:
-        details = {"from": _in_zone(start, tz), "to": _in_zone(end, tz)}
-        ticks = recorded(
-            store,
-            CommandAction.SCHEDULE_BACKFILL,
-            name,
-            lambda transaction: fill(using=transaction),
-            details=details,
-            reason=reason,
-            number=len,
-        )
+        action, details = CommandAction.SCHEDULE_BACKFILL, {"from": _in_zone(start, tz), "to": _in_zone(end, tz)}
+        ticks = recorded(store, action, name, fill, details=details, reason=reason, number=len)
     if wants_json():
         change = changed("enqueued", len(ticks), Exactly(number=len(ticks)), dry_run=dry_run)
         write_json(merged(change, {"ticks": ticks}))

@@ -236,15 +236,8 @@ def rerun(
         return
     because = present_operator().because(reason)
     rewind = partial(store.steps.rewind, found, from_step, take_key_back=take_key_back, reason=because)
-    deleted = recorded(
-        store,
-        CommandAction.TASK_RERUN,
-        str(found),
-        lambda transaction: rewind(using=transaction),
-        details={"from": from_step},
-        reason=reason,
-        number=int,
-    )
+    action, details = CommandAction.TASK_RERUN, {"from": from_step}
+    deleted = recorded(store, action, str(found), rewind, details=details, reason=reason, number=int)
     record = {"id": found, "status": TaskStatus.READY, **merged(changed("deleted", deleted, count))}
     tell(f"{TaskStatus.READY}; {deleted} {plural(deleted, 'step runs', 'steps run')} again", record)
 

@@ -36,7 +36,7 @@ from .console import add_table, card, in_utc, merged, show, tell, wants_json, wr
 from .database import database_options, database_options_after_ids, front_end, with_cures
 from .groups import Group
 from .log import PAYLOAD
-from .parameters import OF_DEAD_LETTERS, OF_TASKS, TASK_ID, Read, check_choice, filtered, number_option, option, stacked
+from .parameters import OF_DEAD_LETTERS, OF_TASKS, TASK_ID, Read, check_choice, filtered, number_option, option
 from .run_now import run_now
 from .task_report import history, report, rerun, state_at, steps
 
@@ -322,9 +322,23 @@ def summary(store: Store, limit: int, wanted: dict[str, Any]) -> None:
         )
 
 
-def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click.Command:
-    """Return the command that applies a verb to one or more dead letters."""
+def _add_bulk_command(verb: Verb, sentence: str, done: str, others: str) -> None:
+    """Add the command that applies a verb to one or more dead letters."""
+    more = "Give task ids, or filters, or --all. A single id needs no confirmation."
 
+    @failed.command(verb.name, help=f"{sentence}\n\n{more}")
+    @click.argument("task_ids", nargs=-1, type=TASK_ID)
+    @click.option(
+        "--all",
+        "everything",
+        is_flag=True,
+        help="Select all dead letters. Required if neither ids nor filters are given.",
+    )
+    @number_option("--limit", help="Maximum number of dead letters, oldest first.")
+    @with_fields(*verb.fields)
+    @confirmation_options
+    @database_options_after_ids
+    @filtered(*OF_DEAD_LETTERS)
     def act(
         store: Store,
         *,
@@ -335,17 +349,14 @@ def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click
         yes: bool,
         dry_run: bool,
         reason: str,
-        take_key_back: bool = False,
         **values: Any,
     ) -> None:
         check_choice(task_ids, wanted, limit, everything=everything)
         if task_ids:
-            if take_key_back:
-                values["take_key_back"] = True
             act = partial(verb.do, store, operator=present_operator(), reason=reason, **values)
             _each(store, task_ids, act, done, yes=yes, dry_run=dry_run)
             return
-        if take_key_back:
+        if values.get("take_key_back"):
             raise click.UsageError("--take-key-back works only with task ids, so that a person checks each task first")
 
         change_all(
@@ -365,32 +376,9 @@ def _on_dead_letters(verb: Verb, sentence: str, done: str, others: str) -> click
             dry_run=dry_run,
         )
 
-    found: click.Command = stacked(
-        click.command(
-            verb.name, help=f"{sentence}\n\nGive task ids, or filters, or --all. A single id needs no confirmation."
-        ),
-        click.argument("task_ids", nargs=-1, type=TASK_ID),
-        click.option(
-            "--all",
-            "everything",
-            is_flag=True,
-            help="Select all dead letters. Required if neither ids nor filters are given.",
-        ),
-        number_option("--limit", help="Maximum number of dead letters, oldest first."),
-        with_fields(*verb.fields),
-        confirmation_options,
-        database_options_after_ids,
-        filtered(*OF_DEAD_LETTERS),
-    )(act)
-    return found
 
-
-failed.add_command(
-    _on_dead_letters(REDRIVE, "Run dead letters again, from their first attempt.", "redriven", _NOT_REDRIVEN)
-)
-failed.add_command(
-    _on_dead_letters(DISCARD, "Discard dead letters. Their status becomes Cancelled.", "discarded", _NOT_DISCARDED)
-)
+_add_bulk_command(REDRIVE, "Run dead letters again, from their first attempt.", "redriven", _NOT_REDRIVEN)
+_add_bulk_command(DISCARD, "Discard dead letters. Their status becomes Cancelled.", "discarded", _NOT_DISCARDED)
 
 
 def _each(

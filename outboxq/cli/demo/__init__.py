@@ -7,7 +7,7 @@ import sys
 import click
 
 from ...model.forks import CAN_FORK
-from ..console import EXIT_USAGE, command_on_database, fail
+from ..console import command_on_database, fail
 from ..database import Given, is_typed
 from ..parameters import number_option, option
 
@@ -23,7 +23,7 @@ def demo(context: click.Context, /, url: str | None, orders: int, workers: int) 
     The demo takes a few seconds. It prints the result of each check, and exits with code 1 if any check fails.
     """
     if not CAN_FORK:
-        fail("the demo needs a system that can fork, such as Linux or macOS, because it kills a worker", EXIT_USAGE)
+        fail("the demo needs a system that can fork, such as Linux or macOS, because it kills a worker")
     from .run import run
 
     upgrade = None if url is None else Given(url=url, from_environment=not is_typed(context, "url")).upgrade

@@ -14,7 +14,7 @@ import click
 
 from ...errors import ConfigurationError
 from ...integration import FrontEnd
-from ..console import EXIT_USAGE, fail, leave_uncollected, speaking_plainly
+from ..console import fail, leave_uncollected, speaking_plainly
 from ..database import (
     app_argument,
     app_option,
@@ -71,7 +71,7 @@ _LARGEST_REQUEST = 2**20
 @option("--trust-header", metavar="NAME", help="Header with the user's name, such as X-Forwarded-User. Needs --from.")
 @click.option(
     "--from",
-    "proxies",
+    "trusted_proxies",
     multiple=True,
     metavar="NETWORK",
     help="Network of proxies whose headers are trusted, such as 10.0.0.0/8. May be repeated.",
@@ -98,36 +98,31 @@ def web(context: click.Context, /, **options: Any) -> None:
         from ...outbox import Outbox
         from ...web import application
         from ...web.browser import is_loopback_name
+    is_over = False
     if (made := _made(context, options)) is not None:
-        _serve_made(made, options)
+        with stop_on_signals(lambda: is_over) as exit_if_stopped, speaking_plainly():
+            _serve(made, options, exit_if_stopped)
+            is_over = True
         return
     host = options["host"]
     token = _token(options["token_file"])
     if not is_loopback_name(_written(host)) and token is None and options["trust_header"] is None:
         cure = f"set a token (--token-file FILE, or {TOKEN}), or name a proxy that identifies people (--trust-header with --from)"
-        fail(f"anyone who can reach {host or 'this machine'} could open the dashboard; {cure}", EXIT_USAGE)
+        fail(f"anyone who can reach {host or 'this machine'} could open the dashboard; {cure}")
     redact = None if options["redact"] is None else _function(options["redact"])
     found = given(context, options)
-    is_over = False
     with stop_on_signals(lambda: is_over) as exit_if_stopped, opened(found) as store:
         store.ensure_current()
         outbox = present_outbox() or Outbox(store.bound_engine, schema=found.schema)
         if outbox.integration.front_end == FrontEnd():  # a framework knows best how its commands are typed
             outbox.integration.front_end = front_end("web")
         try:
-            dashboard = application(
-                outbox,
-                allow_actions=options["allow_actions"],
-                show_arguments=options["show_arguments"],
-                token=token,
-                trust_header=options["trust_header"],
-                trusted_proxies=options["proxies"],
-                trusted_hosts=[*options["hosts"], *_own_names(host)],
-                redact=redact,
-                title=options["title"],
-            )
+            names = ("allow_actions", "show_arguments", "trust_header", "trusted_proxies", "title")
+            passed = {name: options[name] for name in names}
+            hosts = [*options["hosts"], *_own_names(host)]
+            dashboard = application(outbox, token=token, trusted_hosts=hosts, redact=redact, **passed)
         except ConfigurationError as error:
-            fail(str(error), EXIT_USAGE)
+            fail(str(error))
         _serve(dashboard, options, exit_if_stopped)
         is_over = True
 
@@ -148,15 +143,8 @@ def _made(context: click.Context, options: Mapping[str, Any]) -> WSGIApplication
     ]
     if given_too:
         names = ", ".join(one.opts[0] for one in given_too)
-        fail(f"{app} is a dashboard with its own options; pass the equivalents of {names} to application()", EXIT_USAGE)
+        fail(f"{app} is a dashboard with its own options; pass the equivalents of {names} to application()")
     return found
-
-
-def _serve_made(dashboard: WSGIApplication, options: Mapping[str, Any]) -> None:
-    is_over = False
-    with stop_on_signals(lambda: is_over) as exit_if_stopped, speaking_plainly():
-        _serve(dashboard, options, exit_if_stopped)
-        is_over = True
 
 
 def _serve(dashboard: WSGIApplication, options: Mapping[str, Any], exit_if_stopped: Callable[[], object]) -> None:
@@ -179,12 +167,9 @@ def _function(name: str) -> Callable[[str], str]:
     try:
         found = resolve_name(name)
     except (AttributeError, ImportError, ValueError) as error:
-        fail(
-            f"--redact {name} cannot be imported: {error}; write module:function, such as shop.privacy:redact",
-            EXIT_USAGE,
-        )
+        fail(f"--redact {name} cannot be imported: {error}; write module:function, such as shop.privacy:redact")
     if not callable(found):
-        fail(f"--redact {name} is a {type(found).__name__}, not a function", EXIT_USAGE)
+        fail(f"--redact {name} is a {type(found).__name__}, not a function")
     return found  # type: ignore[no-any-return]
 
 
@@ -197,9 +182,9 @@ def _token(file: Path | None) -> str | None:
     try:
         token = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        fail(f"the token cannot be read from {file}: {error}", EXIT_USAGE)
+        fail(f"the token cannot be read from {file}: {error}")
     if not token:
-        fail(f"the token file {file} is empty; write a token to it", EXIT_USAGE)
+        fail(f"the token file {file} is empty; write a token to it")
     return token
 
 
@@ -219,7 +204,7 @@ def _listening(host: str, port: int) -> socket.socket:
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or error
         cure = "free that port or choose another one with --port"
-        fail(f"the dashboard cannot be served on {host} port {port}: {why}; {cure}", EXIT_USAGE)
+        fail(f"the dashboard cannot be served on {host} port {port}: {why}; {cure}")
 
 
 def _server(dashboard: Any, listening: socket.socket, threads: int) -> BaseWSGIServer:

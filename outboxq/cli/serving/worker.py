@@ -21,7 +21,7 @@ from ...errors import ConfigurationError, InvalidArgument, NotPermitted, SchemaO
 from ...integration import FrontEnd
 from ...model.forks import CAN_FORK
 from ...worker.options import LAST_PORT, Isolation, WorkerSettings
-from ..console import EXIT_FILE, EXIT_USAGE, fail, leave_uncollected, speaking_plainly
+from ..console import EXIT_FILE, fail, leave_uncollected, speaking_plainly
 from ..database import (
     APP,
     DATABASE_URL,
@@ -212,9 +212,9 @@ def worker(context: click.Context, /, app: str | None, app_argument: str | None,
     app = one_app(context, app_argument, app)
     if app is None:
         sentence = f"no application is named; name one as module:outbox, e.g. shop:outbox, or set {APP}"
-        fail(f"{sentence}. To list the live workers, run: outboxq workers list", EXIT_USAGE)
+        fail(f"{sentence}. To list the live workers, run: outboxq workers list")
     if app in _OF_WORKERS:
-        fail(f"{app!r} is not an application; run: outboxq workers {app}", EXIT_USAGE)
+        fail(f"{app!r} is not an application; run: outboxq workers {app}")
     urls = [_parsed(url) for url in options.pop("database_urls")]
     if len({address(url) for url in urls}) < len(urls):
         raise click.UsageError("--database-url names the same database twice; name each database only once")
@@ -291,7 +291,7 @@ def _parsed(url: str) -> URL:
     try:
         return parse_url(url)
     except ConfigurationError as error:
-        fail(str(error), EXIT_USAGE)
+        fail(str(error))
 
 
 def _environment(url: URL) -> Environment:
@@ -342,7 +342,7 @@ def _run(
         try:
             outbox = find()
             if not outbox.is_bound:
-                fail("this outbox has no database; give Outbox() a URL or an Engine", EXIT_USAGE)
+                fail("this outbox has no database; give Outbox() a URL or an Engine")
             number = 1 if lifeline is None else int(os.environ.get(NUMBER, "1"))
             options["metrics_port"] = port_of(number, options["metrics_port"])
             running = outbox.worker(**options)
@@ -356,7 +356,7 @@ def _run(
         except (SchemaOutOfDate, NotPermitted):
             raise
         except (ConfigurationError, InvalidArgument) as error:
-            fail(str(error), EXIT_USAGE)
+            fail(str(error))
 
 
 def port_of(number: int, first: int | None) -> int | None:
@@ -385,7 +385,7 @@ def ensure_free(host: str, first: int | None, processes: int) -> None:
                 found.listen()
         except OSError as error:
             why, cure = error.strerror or error, "free that port or choose others with --metrics-port"
-            fail(f"metrics cannot be served on {host} port {port}: {why}; {cure}", EXIT_USAGE)
+            fail(f"metrics cannot be served on {host} port {port}: {why}; {cure}")
 
 
 @contextmanager
@@ -396,7 +396,7 @@ def watch_files(directory: Path, changed: Callable[[], None]) -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name != "watchfiles":
             raise
-        fail("--reload needs watchfiles; run: pip install 'outboxq[reload]'", EXIT_USAGE)
+        fail("--reload needs watchfiles; run: pip install 'outboxq[reload]'")
 
     def look(over: threading.Event) -> None:
         for changes in watch(directory, watch_filter=PythonFilter(), stop_event=over, raise_interrupt=False):
