@@ -1704,7 +1704,7 @@ MUTANTS = (
     Mutant(
         "SIGTERM ends a command but leaves its statement running on the server",
         "outboxq/cli/groups.py",
-        (("        signal.signal(number, terminate)\n", "        pass\n"),),
+        (("is signal.SIG_DFL], terminate)", "is None], terminate)"),),
         ("tests/dialects/test_stopped_statements.py",),
     ),
     Mutant(

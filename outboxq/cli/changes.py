@@ -11,9 +11,8 @@ import getpass
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from select import select
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -27,7 +26,7 @@ from ..operating.verb import Noun, Outcome, Target, ValueMissing, Verb
 from ..operating.verbs import verbs_of
 from .console import fail, tell, wants_json
 from .database import database_options
-from .groups import Terminated, exit_code, terminate
+from .groups import Terminated, exit_code, handling_signals, terminate
 from .parameters import QUEUE, SCHEDULE, TASK_ID, Add, Read, option, stacked
 
 if TYPE_CHECKING:
@@ -262,12 +261,8 @@ def progress(
         sys.exit(exit_code(by or state.asked_by))
 
 
-@contextmanager
-def _first_interrupt_asks(state: Progress) -> Iterator[None]:
-    """Treat the first signal as a request to stop. Only the main thread receives signals."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+def _first_interrupt_asks(state: Progress) -> AbstractContextManager[None]:
+    """Treat the first signal as a request to stop."""
 
     def interrupted(number: int, _frame: Any) -> None:
         by_keyboard = number == signal.SIGINT
@@ -278,13 +273,8 @@ def _first_interrupt_asks(state: Progress) -> Iterator[None]:
         with suppress(OSError):  # os.write takes no lock, which code that is printing another line may hold
             os.write(2, b"outboxq: stopping after the current batch; " + again + b" stops immediately\n")
 
-    numbers = [signal.SIGINT, *(one for one in signal.valid_signals() if signal.getsignal(one) is terminate)]
-    before = {number: signal.signal(number, interrupted) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    ending = (one for one in signal.valid_signals() if signal.getsignal(one) is terminate)
+    return handling_signals([signal.SIGINT, *ending], interrupted)
 
 
 @contextmanager

@@ -13,8 +13,8 @@ import sys
 import threading
 import time
 from collections import UserDict
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
 from pkgutil import resolve_name
 from types import FrameType
@@ -64,21 +64,24 @@ def terminate(number: int, _frame: FrameType | None) -> None:
 
 
 @contextmanager
-def ending_on_signals() -> Iterator[None]:
-    """Make SIGTERM and SIGHUP raise Terminated in the block.
-
-    If the surrounding program handles or ignores a signal, as nohup does, its handler is kept. Outside the main thread
-    nothing is changed, because only the main thread receives signals.
+def handling_signals(numbers: Iterable[int], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Call `handler` for these signals in the block. Outside the main thread nothing is changed, because only the main
+    thread receives signals.
     """
     ours = threading.current_thread() is threading.main_thread()
-    numbers = [number for number in _ENDING if ours and signal.getsignal(number) is signal.SIG_DFL]
-    for number in numbers:
-        signal.signal(number, terminate)
+    before = {number: signal.signal(number, handler) for number in numbers if ours}
     try:
         yield
     finally:
-        for number in numbers:
-            signal.signal(number, signal.SIG_DFL)
+        for number, former in before.items():
+            signal.signal(number, former)
+
+
+def ending_on_signals() -> AbstractContextManager[None]:
+    """Make SIGTERM and SIGHUP raise Terminated in the block. If the surrounding program handles or ignores a signal, as
+    nohup does, its handler is kept.
+    """
+    return handling_signals([one for one in _ENDING if signal.getsignal(one) is signal.SIG_DFL], terminate)
 
 
 class Stop:
@@ -119,16 +122,8 @@ def until_stopped() -> Iterator[Stop]:
     connection unusable, and would look like an outage, so the statement would be repeated.
     """
     stop = Stop()
-    if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals
+    with handling_signals((signal.SIGINT, signal.SIGTERM), stop.ask), suppress(KeyboardInterrupt, _Woken):
         yield stop
-        return
-    before = {number: signal.signal(number, stop.ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        with suppress(KeyboardInterrupt, _Woken):
-            yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
@@ -195,15 +196,12 @@ class Answers:
         """
         siblings = request.environ.get(SIBLINGS, ())
         name = self._title or next((one for one, _, is_this in siblings if is_this), "")
-        static = self._static_path(request)
+        static = partial(self._static.path, root=request.root_path)
         return {"static": static, "siblings": siblings, "dashboard_title": self._title, "dashboard_name": name}
 
     def _html(self, text: str, status: int, *, form_token: str, notice: Any = None, tag: str = "") -> Response:
         filled = self._templates.fill(text, form_token=form_token, notice=notice, etag=f'"{tag}"' if tag else "")
         return Response(filled, status=status, mimetype="text/html")
-
-    def _static_path(self, request: Request) -> Any:
-        return lambda name: f"{request.root_path}{self._static.path(name)}"
 
 
 def _view(route: Route, asked: PageRequest) -> View:

@@ -266,11 +266,11 @@ class StaticFiles:
     def __init__(self) -> None:
         self._files = _read()
 
-    def path(self, name: str) -> str:
-        """Return the path of a file within the dashboard. The path changes with the file's content, so that browsers
-        may cache the file.
+    def path(self, name: str, *, root: str = "") -> str:
+        """Return the path of a file in a dashboard that is mounted at `root`. The path changes with the file's content,
+        so that browsers may cache the file.
         """
-        return f"{PREFIX}{self._files[name].version}/{name}"
+        return f"{root}{PREFIX}{self._files[name].version}/{name}"
 
     def answer(self, request: Request) -> Response:
         """Return the file with this path. A path with a different version belongs to a different release, and its

@@ -65,12 +65,6 @@ def offered(request: PageRequest, noun: Noun, target: Target, state: State) -> d
     return {verb.key: Action(verb=verb, url=url_of(request, verb, target)) for verb in found}
 
 
-def _as_id(text: str) -> UUID | None:
-    with suppress(ValueError):
-        return UUID(text)
-    return None
-
-
 def may(request: PageRequest, verb: Verb, target: Target) -> bool:
     """Return whether the viewer may carry out the verb on this target. Raises TaskNotFound or ScheduleNotFound."""
     return request.viewer.may(verb.recorded_as, _queue_of(request, verb.noun, target))
@@ -107,7 +101,7 @@ def act(verb: Verb, request: PageRequest) -> Redirect:
         values = verb.of_form(request.form)
         if "reason" in values:
             values["reason"] = values["reason"][:LONGEST_REASON]
-        undoes = _as_id(request.query.get(_UNDOES, ""))
+        undoes = request.query.get(_UNDOES, type=UUID)
         outcome = verb.do(request.store, target, operator=operator_of(request), undoes=undoes, **values)
         notice, is_warning = sentence(outcome.sentence), not outcome.changes
         if not outcome.changes:

@@ -14,7 +14,7 @@ from werkzeug.exceptions import NotFound
 from ...database.revisions import REVISION
 from ...errors import RelayNotFound
 from ...model import LATEST, TaskStatus
-from ...model.relays import Relay, RelayState, state_of, task_of
+from ...model.relays import RelayState, state_of, task_of
 from ...model.schedules import is_older
 from ...model.unknown_options import no_queue
 from ...model.wording import sentence
@@ -294,6 +294,7 @@ def relay(request: PageRequest) -> View:
     except RelayNotFound:
         raise NotFound(f"There is no relay {name!r} to a broker.") from None
     now, found = detail.at, detail.relay
+    waits = found.paused_at is not None or (found.next_try_at is not None and found.next_try_at > now)
     values = {
         "now": now,
         "relay": found,
@@ -301,15 +302,11 @@ def relay(request: PageRequest) -> View:
         "held_keys": detail.held_keys,
         "state": state_of(found),
         "queue": task_of(name),
-        "acts": offered(request, Noun.RELAY, name, State(is_paused=_waits(found, now))),
+        "acts": offered(request, Noun.RELAY, name, State(is_paused=waits)),
         "start": request.typed("relay", "run"),
         "commands": [request.typed("relay", verb, name) for verb in ("pause", "resume")],
     }
     return View(template="pages/relay.html", title=name, values=values, data=detail)
-
-
-def _waits(found: Relay, now: datetime) -> bool:
-    return found.paused_at is not None or (found.next_try_at is not None and found.next_try_at > now)
 
 
 _ORDER = (RelayState.FAILING, RelayState.UNSENT, RelayState.PAUSED, RelayState.ACTIVE, RelayState.IDLE)
