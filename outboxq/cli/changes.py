@@ -27,7 +27,7 @@ from ..operating.verbs import verbs_of
 from .console import fail, tell, wants_json
 from .database import database_options
 from .groups import Terminated, exit_code, handling_signals, terminate
-from .parameters import QUEUE, SCHEDULE, TASK_ID, Add, Read, option, stacked
+from .parameters import QUEUE, SCHEDULE, TASK_ID, Add, Read, flag, option, stacked
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -56,12 +56,8 @@ class Exactly:
     at_least: bool = False
 
 
-yes_option = click.option(
-    "--yes", "-y", is_flag=True, help="Do not ask for confirmation. Required if there is no terminal."
-)
-_dry_run_option = click.option(
-    "--dry-run", is_flag=True, help="Change nothing. Print the number of matches, and a few examples."
-)
+yes_option = flag("--yes", "-y", help="Do not ask for confirmation. Required if there is no terminal.")
+_dry_run_option = flag("--dry-run", help="Change nothing. Print the number of matches, and a few examples.")
 
 
 confirmation_options = stacked(yes_option, _dry_run_option)
@@ -393,7 +389,7 @@ def _command_of(verb: Verb, show: Callable[[Store, Outcome], None]) -> click.Com
 def _parameter_of(field: Field) -> Add[Any]:
     read = field.read
     if read is None:
-        return click.option(field.option, field.name, is_flag=True, help=field.help)
+        return flag(field.option, field.name, help=field.help)
     if field.choices:
         return click.argument(
             field.name, type=click.Choice(field.choices), callback=lambda _context, _parameter, value: read(value)

@@ -20,27 +20,12 @@ from ..model.periods import Every
 from ..model.wording import brief, plain, plural, short, size
 from ..operating.fields import REASON
 from ..operating.verb import Noun
+from . import database
 from .changes import FEW, Exactly, add_verbs, adding, changed, confirmation_options, confirmed, progress, with_fields
 from .console import EXIT_SCHEMA, command_on_database, fail, merged, show, tell, wants_json, write_json
-from .database import (
-    Given,
-    any_schema,
-    app_argument,
-    app_option,
-    database_options,
-    disposing,
-    given,
-    is_typed,
-    names_module,
-    naming_locks,
-    open_outbox,
-    opened,
-    rounds_options,
-    schema_option,
-    url_option,
-)
+from .database import any_schema, app_argument, app_option, database_options, rounds_options, schema_option, url_option
 from .groups import Group
-from .parameters import SPAN, choice_option, number_option, option, span_option
+from .parameters import SPAN, choice_option, flag, number_option, option, span_option
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
@@ -55,7 +40,7 @@ def db() -> None:
 
 
 @db.command()
-@click.option("--check", is_flag=True, help="Exit with code 4 unless the tables have this release's revision.")
+@flag("--check", help="Exit with code 4 unless the tables have this release's revision.")
 @database_options
 @any_schema
 def current(store: Store, *, check: bool) -> None:
@@ -178,7 +163,7 @@ server_option = span_option(
     type=click.Choice(Feature, case_sensitive=False),
     help="Feature that the producer uses. May be repeated.",
 )
-@click.option("--apply", is_flag=True, help="Print the GRANTs and also run them, in one transaction.")
+@flag("--apply", help="Print the GRANTs and also run them, in one transaction.")
 @url_option
 @schema_option
 @app_option
@@ -198,7 +183,7 @@ def grants(
     operator  reads and changes: task cancel, failed redrive, prune
     migrator  creates the tables, in an existing schema
     """  # noqa: D301 - click reads the backspace
-    with opened(given(context, where)) as store:
+    with database.opened(database.given(context, where)) as store:
         store.rights.ensure_roles()
         if role is not Role.MIGRATOR:
             try:
@@ -216,7 +201,7 @@ def grants(
 @schema_option
 @app_option
 @option("--revision", default="head", show_default=True, help="Revision to upgrade to. Cannot be used with APP.")
-@click.option("--sql", is_flag=True, help="Print the SQL, but do not run it.")
+@flag("--sql", help="Print the SQL, but do not run it.")
 @rounds_options
 @server_option
 @click.pass_context
@@ -250,27 +235,29 @@ def upgrade(
         if found.app is not None:
             if sql or found.has_own_schema or revision != "head":
                 fail("--sql, --schema and --revision need a URL; leave them out if you give APP")
-            outbox = open_outbox(found)
-            with disposing(outbox.store.bound_engine), naming_locks(outbox.store):
+            outbox = database.open_outbox(found)
+            with database.disposing(outbox.store.bound_engine), database.naming_locks(outbox.store):
                 await_server(outbox.store.bound_engine, wait_for_server)
                 click.echo(upgraded(outbox, lock_timeout=lock_timeout, wait=wait), err=True)
         elif sql:
             click.echo(migrations.sql(found.url or "", revision, schema=found.schema))
         else:
-            with disposing(make_engine(found.url or "")) as engine:
+            with database.disposing(make_engine(found.url or "")) as engine:
                 await_server(engine, wait_for_server)
                 migrations.upgrade(engine, revision, schema=found.schema, lock_timeout=lock_timeout, wait=wait)
                 click.echo(_reached(engine, found.schema), err=True)
 
 
-def _given(context: click.Context, place: str | None, where: dict[str, Any]) -> Given:
-    if place is None or names_module(place):
-        return given(context, where, app=place)
-    if where["app"] is not None and is_typed(context, "app"):
+def _given(context: click.Context, place: str | None, where: dict[str, Any]) -> database.Given:
+    if place is None or database.names_module(place):
+        return database.given(context, where, app=place)
+    if where["app"] is not None and database.is_typed(context, "app"):
         fail("an application and a URL are given; give only one of them")
-    if where["url"] not in (None, place) and is_typed(context, "url"):
+    if where["url"] not in (None, place) and database.is_typed(context, "url"):
         fail("two URLs are given, one of them with --url; give only one of them")
-    return Given(url=place, schema=where["schema"], schema_from_environment=not is_typed(context, "schema"))
+    return database.Given(
+        url=place, schema=where["schema"], schema_from_environment=not database.is_typed(context, "schema")
+    )
 
 
 def upgraded(outbox: Outbox, **rounds: Any) -> str:
@@ -339,10 +326,8 @@ def partition(
 
 @click.command()
 @option("--older-than", required=True, type=SPAN, help="Minimum time since a task ended, e.g. 90d or 7d12h.")
-@click.option("--failed", is_flag=True, help="Also delete dead letters. Default: keep them.")
-@click.option(
-    "--whole-partitions", is_flag=True, help="Drop only whole old partitions (PostgreSQL, after `outboxq partition`)."
-)
+@flag("--failed", help="Also delete dead letters. Default: keep them.")
+@flag("--whole-partitions", help="Drop only whole old partitions (PostgreSQL, after `outboxq partition`).")
 @number_option(
     "--batch",
     help="Number of tasks to delete per transaction. Default: 50 on SQLite; on PostgreSQL, as many as can be deleted in about 50 ms.",
@@ -397,7 +382,7 @@ def prune(
 
 
 @click.command()
-@click.option("--repair", is_flag=True, help="Repair whatever can be repaired without guesswork.")
+@flag("--repair", help="Repair whatever can be repaired without guesswork.")
 @database_options
 def verify(store: Store, *, repair: bool) -> None:
     """Check that outboxq's tables are consistent.

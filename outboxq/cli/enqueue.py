@@ -28,6 +28,7 @@ from .parameters import (
     QUEUE,
     TASK_NAME,
     choice_option,
+    flag,
     json_reader,
     number_option,
     option,
@@ -65,7 +66,7 @@ _options_of_both = stacked(
     click.option(
         "--header", "headers", multiple=True, callback=_headers, metavar="NAME=TEXT", help="Header. May be repeated."
     ),
-    click.option("--dry-run", is_flag=True, help="Check everything and print what would happen, but write nothing."),
+    flag("--dry-run", help="Check everything and print what would happen, but write nothing."),
 )
 
 
@@ -107,7 +108,7 @@ class OfTask(click.Command):
 )
 @number_option("--max-attempts", help="Maximum number of attempts. Default: the retry policy decides.")
 @span_option("--unique-for", help="How long the idempotency key stays taken. Default: until the task is pruned.")
-@click.option("--unique-until-finished", is_flag=True, help="Free the idempotency key when the task ends.")
+@flag("--unique-until-finished", help="Free the idempotency key when the task ends.")
 @choice_option(
     "--on-conflict",
     kind=OnConflict,

@@ -17,7 +17,7 @@ from ..model.wording import plain, plural, short, span
 from .console import merged, wants_json, write_json
 from .database import database_options
 from .groups import Stop, until_stopped
-from .parameters import MOMENT, TASK_ID, number_option, option
+from .parameters import MOMENT, TASK_ID, flag, number_option, option
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -37,7 +37,7 @@ Batches = Iterator[Sequence[ExecutionEvent]]
 
 
 @click.command()
-@click.option("-f", "--follow", is_flag=True, help="Keep printing new events until Ctrl-C or SIGTERM.")
+@flag("-f", "--follow", help="Keep printing new events until Ctrl-C or SIGTERM.")
 @option("--task", "task_id", type=TASK_ID, metavar="ID", help="Only events of this task.")
 @click.option(
     "--event",
@@ -50,8 +50,8 @@ Batches = Iterator[Sequence[ExecutionEvent]]
 @option("--since", type=MOMENT, help="Begin at this time or this long ago, e.g. 2026-11-23T02:30Z or 10m.")
 @number_option("--last", help="Begin with this many of the newest events. Default: 50; with --task, all.", least=0)
 @option("--cursor", "written", metavar="CURSOR", help="Position printed by --show-cursor, or `start`.")
-@click.option("--show-cursor", is_flag=True, help="When done, print to stderr the position to continue from.")
-@click.option("--traceback", is_flag=True, help="With --json, also print the traceback of each failed attempt.")
+@flag("--show-cursor", help="When done, print to stderr the position to continue from.")
+@flag("--traceback", help="With --json, also print the traceback of each failed attempt.")
 @database_options
 def log(
     store: Store,

@@ -102,12 +102,8 @@ def _read_group_id(text: str) -> str:
 _GROUP_DIGITS: Final = 16
 _SECRETS_OF_URL: Final = re.compile(r"(?<=://).*@|(?<=\?).*")
 """Matches the parts of a URL that may contain a password, even one whose characters should have been escaped."""
-SPAN, INSTANT = Read("span", read_span), Read("time", read_instant)
-MOMENT, TASK_ID, GROUP_ID = (
-    Read("span|time", _read_moment),
-    Read("id", _read_task_id),
-    Read("id", _read_group_id, known="group"),
-)
+SPAN, INSTANT, MOMENT = Read("span", read_span), Read("time", read_instant), Read("span|time", _read_moment)
+TASK_ID, GROUP_ID = Read("id", _read_task_id), Read("id", _read_group_id, known="group")
 QUEUE, TASK_NAME, SCHEDULE = (Read("text", str, known=known) for known in ("queue", "task", "schedule"))
 
 Add = Callable[[C], C]
@@ -141,6 +137,8 @@ class Once(click.Option):
 
 option: Final = partial(click.option, cls=Once)
 """Adds an option that takes one value. The arguments are those of `click.option`."""
+flag: Final = partial(click.option, is_flag=True)
+"""Adds an option without a value."""
 
 
 def _shown(text: str) -> str:

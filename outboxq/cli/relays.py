@@ -17,6 +17,7 @@ from ..model.wording import brief, plural
 from ..model.workers import SourceState
 from ..operating.verb import Noun
 from ..operating.verbs import REMOVE_RELAY
+from . import database
 from .changes import Exactly, add_verbs, changed, confirmation_options, confirmed, present_operator, with_fields
 from .console import (
     EXIT_NOT_FOUND,
@@ -33,23 +34,9 @@ from .console import (
     wants_json,
     write_json,
 )
-from .database import (
-    APP,
-    OUTBOX,
-    Given,
-    app_argument,
-    app_option,
-    database_options,
-    database_options_after_ids,
-    disposing,
-    front_end,
-    load,
-    one_app,
-    opens_app,
-    present_outbox,
-)
+from .database import app_argument, app_option, database_options, database_options_after_ids, opens_app
 from .groups import Group
-from .parameters import listen_options, span_option
+from .parameters import flag, listen_options, span_option
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -126,7 +113,7 @@ def _redriven(relay: Relay) -> str:
     """Return the number of redriven events in words, with the command that lists them. A worker publishes these events
     as tasks; the relay's senders do not publish them.
     """
-    look = front_end("relay show").typed(("task", "list", "-q", task_of(relay.name)))
+    look = database.front_end("relay show").typed(("task", "list", "-q", task_of(relay.name)))
     return f"{count_of(relay.redriven)} {plural(relay.redriven, 'event')}, which a worker will publish: {look}"
 
 
@@ -158,7 +145,7 @@ def remove(store: Store, name: str, *, yes: bool, dry_run: bool, reason: str) ->
 @app_argument
 @app_option
 @click.option("--name", "names", multiple=True, metavar="NAME", help="Only this relay. May be repeated.")
-@click.option("--burst", is_flag=True, help="Exit as soon as nothing is left to publish.")
+@flag("--burst", help="Exit as soon as nothing is left to publish.")
 @listen_options
 @span_option("--drain-timeout", help="Time allowed for a batch to finish when the process stops.", default="25s")
 @click.pass_context
@@ -183,18 +170,18 @@ def run(
     from .serving.starting import open_closed_streams
 
     open_closed_streams()
-    app = one_app(context, app_argument, app)
-    if app is None and OUTBOX not in context.meta:
-        fail(f"no application is named; name one as module:outbox, e.g. shop:outbox, or set {APP}")
+    app = database.one_app(context, app_argument, app)
+    if app is None and database.OUTBOX not in context.meta:
+        fail(f"no application is named; name one as module:outbox, e.g. shop:outbox, or set {database.APP}")
     configure("INFO", LogFormat.TEXT)
-    with process.as_worker(), speaking_plainly(None if app is None else Given(app=app).upgrade):
-        outbox = present_outbox() if app is None else load(app)
+    with process.as_worker(), speaking_plainly(None if app is None else database.Given(app=app).upgrade):
+        outbox = database.present_outbox() if app is None else database.load(app)
         assert outbox is not None, "a framework's command line always has an application"
         try:
             runner = RelayRunner(outbox.store, outbox.tasks, names, **options)
         except ConfigurationError as error:
             fail(str(error))
-        with disposing(outbox.store.bound_engine):
+        with database.disposing(outbox.store.bound_engine):
             sys.exit(runner.run())
 
 

@@ -13,7 +13,7 @@ from .bulk import change_all, oldest
 from .changes import carry_out, confirmation_options, with_fields
 from .console import tell
 from .database import database_options
-from .parameters import OF_TASKS, TASK_ID, check_choice, filtered, number_option, option
+from .parameters import OF_TASKS, TASK_ID, check_choice, filtered, flag, number_option, option
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -23,7 +23,7 @@ _LATER: Final = {state.value: state for state in (Waiting.DELAYED, Waiting.RETRY
 
 @click.command("run-now")
 @click.argument("task_id", required=False, type=TASK_ID)
-@click.option("--all", "everything", is_flag=True, help="Run every delayed and retrying task.")
+@flag("--all", "everything", help="Run every delayed and retrying task.")
 @option("--status", type=click.Choice(list(_LATER)), help="Only delayed tasks, or only retrying tasks.")
 @number_option("--limit", help="Maximum number of tasks, oldest first.")
 @with_fields(*RUN_NOW.fields)

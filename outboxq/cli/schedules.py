@@ -45,6 +45,7 @@ from .parameters import (
     TASK_NAME,
     Read,
     choice_option,
+    flag,
     json_reader,
     number_option,
     option,
@@ -106,7 +107,7 @@ def list_(store: Store) -> None:
 @schedule.command("show")
 @click.argument("name", type=SCHEDULE)
 @ticks_option
-@click.option("--show-args", is_flag=True, help="Also print the tasks' arguments.")
+@flag("--show-args", help="Also print the tasks' arguments.")
 @database_options
 def show_(store: Store, name: str, number: int, *, show_args: bool) -> None:
     """Print a schedule, its next ticks and its last ticks."""
@@ -227,7 +228,7 @@ def edit(store: Store, name: str, **values: Any) -> None:
 
 @schedule.command()
 @click.argument("name", type=SCHEDULE)
-@click.option("--dry-run", is_flag=True, help="Print the schedule, and delete nothing.")
+@flag("--dry-run", help="Print the schedule, and delete nothing.")
 @with_fields(*REMOVE.fields)
 @database_options
 def remove(store: Store, name: str, *, reason: str, dry_run: bool) -> None:
@@ -248,7 +249,7 @@ def remove(store: Store, name: str, *, reason: str, dry_run: bool) -> None:
 @click.argument("name", type=SCHEDULE)
 @option("--from", "start", type=MOMENT, required=True, help="Time of the first tick.")
 @option("--to", "end", type=MOMENT, required=True, help="End of the period; a tick at this time is left out.")
-@click.option("--dry-run", is_flag=True, help="Print the ticks, and enqueue nothing.")
+@flag("--dry-run", help="Print the ticks, and enqueue nothing.")
 @with_fields(REASON)
 @yes_option
 @database_options

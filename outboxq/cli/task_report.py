@@ -23,7 +23,7 @@ from .changes import FEW, Exactly, changed, confirmation_options, confirmed, pre
 from .console import EXIT_NOT_FOUND, add_table, card, fail, in_utc, merged, show, table, tell, wants_json, write_json
 from .database import database_options, with_cures
 from .log import HANDLER_LOG, HEAD, PAYLOAD, SPARE, lines, record_of, wait_of
-from .parameters import INSTANT, TASK_ID, option
+from .parameters import INSTANT, TASK_ID, flag, option
 
 if TYPE_CHECKING:
     from ..store import Explanation, Store
@@ -160,8 +160,8 @@ def _print_log(attempt: Attempt, *, whole: bool) -> None:
 
 @click.command()
 @click.argument("task_id", type=TASK_ID)
-@click.option("--show-args", is_flag=True, help="With --json, also print the arguments that were replaced.")
-@click.option("--traceback", is_flag=True, help="With --json, also print the traceback of each failed attempt.")
+@flag("--show-args", help="With --json, also print the arguments that were replaced.")
+@flag("--traceback", help="With --json, also print the traceback of each failed attempt.")
 @database_options
 def history(store: Store, task_id: str, *, show_args: bool, traceback: bool) -> None:
     """Print the events of a task, oldest first.
@@ -199,7 +199,7 @@ _SPARE_OF_STEPS: Final = ("token",)
 
 @click.command()
 @click.argument("task_id", type=TASK_ID)
-@click.option("--show-results", is_flag=True, help="Also print the stored results.")
+@flag("--show-results", help="Also print the stored results.")
 @database_options
 def steps(store: Store, task_id: str, *, show_results: bool) -> None:
     """List the steps that a task has completed, in order.

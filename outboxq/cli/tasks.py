@@ -36,7 +36,7 @@ from .console import add_table, card, in_utc, merged, show, tell, wants_json, wr
 from .database import database_options, database_options_after_ids, front_end, with_cures
 from .groups import Group
 from .log import PAYLOAD
-from .parameters import OF_DEAD_LETTERS, OF_TASKS, TASK_ID, Read, check_choice, filtered, number_option, option
+from .parameters import OF_DEAD_LETTERS, OF_TASKS, TASK_ID, Read, check_choice, filtered, flag, number_option, option
 from .run_now import run_now
 from .task_report import history, report, rerun, state_at, steps
 
@@ -172,9 +172,9 @@ def _point_onward(page: TaskPage, wanted: Mapping[str, Any], *, upward: bool) ->
 
 @task.command("show")
 @click.argument("task_id", type=TASK_ID)
-@click.option("--show-args", is_flag=True, help="Also print the task's arguments and its result.")
-@click.option("--traceback", is_flag=True, help="Print the traceback of each failed attempt.")
-@click.option("--handler-log", is_flag=True, help="Print all stored handler log lines for every attempt.")
+@flag("--show-args", help="Also print the task's arguments and its result.")
+@flag("--traceback", help="Print the traceback of each failed attempt.")
+@flag("--handler-log", help="Print all stored handler log lines for every attempt.")
 @database_options
 def show_(store: Store, task_id: str, *, show_args: bool, traceback: bool, handler_log: bool) -> None:
     """Print a task, its attempts, and its history.
@@ -201,7 +201,7 @@ def explain(store: Store, task_id: str) -> None:
 
 @task.command()
 @click.argument("task_id", required=False, type=TASK_ID)
-@click.option("--all", "everything", is_flag=True, help="Cancel every waiting and running task.")
+@flag("--all", "everything", help="Cancel every waiting and running task.")
 @option("--status", type=click.Choice(["ready", "running"]), help="Only waiting tasks, or only running tasks.")
 @number_option("--limit", help="Maximum number of tasks, oldest first.")
 @with_fields(*CANCEL.fields)
@@ -328,12 +328,7 @@ def _add_bulk_command(verb: Verb, sentence: str, done: str, others: str) -> None
 
     @failed.command(verb.name, help=f"{sentence}\n\n{more}")
     @click.argument("task_ids", nargs=-1, type=TASK_ID)
-    @click.option(
-        "--all",
-        "everything",
-        is_flag=True,
-        help="Select all dead letters. Required if neither ids nor filters are given.",
-    )
+    @flag("--all", "everything", help="Select all dead letters. Required if neither ids nor filters are given.")
     @number_option("--limit", help="Maximum number of dead letters, oldest first.")
     @with_fields(*verb.fields)
     @confirmation_options
@@ -420,7 +415,7 @@ def batch() -> None:
 
 
 @batch.command("list")
-@click.option("--open", "only_open", is_flag=True, help="Only unfinished batches.")
+@flag("--open", "only_open", help="Only unfinished batches.")
 @number_option("--limit", help="Maximum number of batches.", most=10_000, default=50)
 @database_options
 def list_batches(store: Store, only_open: bool, limit: int) -> None:

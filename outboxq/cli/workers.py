@@ -30,7 +30,7 @@ from .console import EXIT_NOT_FOUND, add_table, card, fail, in_utc, merged, show
 from .database import database_options
 from .groups import Group
 from .log import PAYLOAD
-from .parameters import QUEUE, option, span_option
+from .parameters import QUEUE, flag, option, span_option
 from .relays import receiver_lines
 
 if TYPE_CHECKING:
@@ -50,12 +50,7 @@ def workers() -> None:
 
 @workers.command("list")
 @option("-q", "--queue", type=QUEUE, help="Only workers that serve this queue.")
-@click.option(
-    "--all",
-    "with_silent",
-    is_flag=True,
-    help="Include workers that ended, were killed or were cut off in the last week.",
-)
+@flag("--all", "with_silent", help="Include workers that ended, were killed or were cut off in the last week.")
 @database_options
 def list_(store: Store, *, queue: str | None, with_silent: bool) -> None:
     """List the live workers, oldest first.

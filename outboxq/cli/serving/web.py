@@ -14,21 +14,10 @@ import click
 
 from ...errors import ConfigurationError
 from ...integration import FrontEnd
+from .. import database
 from ..console import fail, leave_uncollected, speaking_plainly
-from ..database import (
-    app_argument,
-    app_option,
-    front_end,
-    given,
-    is_typed,
-    named,
-    one_app,
-    opened,
-    present_outbox,
-    schema_option,
-    url_option,
-)
-from ..parameters import number_option, option
+from ..database import app_argument, app_option, schema_option, url_option
+from ..parameters import flag, number_option, option
 from .logs import LogFormat, configure
 from .starting import open_closed_streams
 from .stop_requests import stop_on_signals
@@ -55,8 +44,8 @@ _LARGEST_REQUEST = 2**20
 @number_option(
     "--port", help="Port to serve on. Use 0 for a free port, which is printed.", least=0, most=65535, default=8080
 )
-@click.option("--allow-actions", is_flag=True, help="Allow changes. Default: the dashboard is read-only.")
-@click.option("--show-arguments", is_flag=True, help="Show arguments, results and headers. Secret values stay hidden.")
+@flag("--allow-actions", help="Allow changes. Default: the dashboard is read-only.")
+@flag("--show-arguments", help="Show arguments, results and headers. Secret values stay hidden.")
 @option(
     "--redact",
     metavar="MODULE:FUNCTION",
@@ -110,12 +99,12 @@ def web(context: click.Context, /, **options: Any) -> None:
         cure = f"set a token (--token-file FILE, or {TOKEN}), or name a proxy that identifies people (--trust-header with --from)"
         fail(f"anyone who can reach {host or 'this machine'} could open the dashboard; {cure}")
     redact = None if options["redact"] is None else _function(options["redact"])
-    found = given(context, options)
-    with stop_on_signals(lambda: is_over) as exit_if_stopped, opened(found) as store:
+    found = database.given(context, options)
+    with stop_on_signals(lambda: is_over) as exit_if_stopped, database.opened(found) as store:
         store.ensure_current()
-        outbox = present_outbox() or Outbox(store.bound_engine, schema=found.schema)
+        outbox = database.present_outbox() or Outbox(store.bound_engine, schema=found.schema)
         if outbox.integration.front_end == FrontEnd():  # a framework knows best how its commands are typed
-            outbox.integration.front_end = front_end("web")
+            outbox.integration.front_end = database.front_end("web")
         try:
             names = ("allow_actions", "show_arguments", "trust_header", "trusted_proxies", "title")
             passed = {name: options[name] for name in names}
@@ -131,15 +120,19 @@ def _made(context: click.Context, options: Mapping[str, Any]) -> WSGIApplication
     """Return the dashboard or dashboards that APP names; None if it names an outbox. Exit if an option does not apply."""
     from ...web import Dashboard, Dashboards
 
-    app = one_app(context, options["app_argument"], options["app"])
-    if app is None or (is_typed(context, "url") and not (options["app_argument"] or is_typed(context, "app"))):
+    app = database.one_app(context, options["app_argument"], options["app"])
+    if app is None or (
+        database.is_typed(context, "url") and not (options["app_argument"] or database.is_typed(context, "app"))
+    ):
         return None
     with speaking_plainly():
-        found = named(app)
+        found = database.named(app)
     if not isinstance(found, Dashboard | Dashboards):
         return None
     given_too = [
-        one for one in context.command.params if one.name not in _OF_SERVER and is_typed(context, str(one.name))
+        one
+        for one in context.command.params
+        if one.name not in _OF_SERVER and database.is_typed(context, str(one.name))
     ]
     if given_too:
         names = ", ".join(one.opts[0] for one in given_too)

@@ -21,21 +21,10 @@ from ...errors import ConfigurationError, InvalidArgument, NotPermitted, SchemaO
 from ...integration import FrontEnd
 from ...model.forks import CAN_FORK
 from ...worker.options import LAST_PORT, Isolation, WorkerSettings
+from .. import database
 from ..console import EXIT_FILE, fail, leave_uncollected, speaking_plainly
-from ..database import (
-    APP,
-    DATABASE_URL,
-    Given,
-    address,
-    app_argument,
-    app_option,
-    disposing,
-    fail_without_database,
-    load,
-    one_app,
-    shown,
-)
-from ..parameters import QUEUE, listen_options, number_option, option, span_option, stacked
+from ..database import app_argument, app_option, load
+from ..parameters import QUEUE, flag, listen_options, number_option, option, span_option, stacked
 from .logs import LiveHandler, LogFormat, configure, in_thread, show_live_line
 from .starting import open_closed_streams
 from .stop_requests import Orders, interrupt_main_thread, stacks_on_signal, stop_on_signals
@@ -140,15 +129,12 @@ _worker_options = stacked(
         help="Number of tasks per child process, with --isolation process.",
         default=DEFAULTS.tasks_per_child,
     ),
-    click.option(
-        "--burst",
-        is_flag=True,
-        help="Stop when no task is due. Retries and delayed tasks that are due later stay in their queues.",
+    flag(
+        "--burst", help="Stop when no task is due. Retries and delayed tasks that are due later stay in their queues."
     ),
     number_option("--max-tasks", help="Stop after this many tasks. With --processes, a new process takes over."),
-    click.option(
+    flag(
         "--relaxed-durability",
-        is_flag=True,
         help="Do not wait for outcomes to be written to disk. If the database server or its machine crashes, the most recent tasks run again.",
     ),
     number_option(
@@ -165,7 +151,7 @@ _worker_options = stacked(
         help="Address for --metrics-port. Anyone who can reach this address can read the names of queues and tasks.",
     ),
     number_option("--processes", help="Number of worker processes.", default=1),
-    click.option("--reload", is_flag=True, help="Restart when a Python file under the working directory changes."),
+    flag("--reload", help="Restart when a Python file under the working directory changes."),
     option(
         "--log-level",
         default="INFO",
@@ -209,18 +195,22 @@ def worker(context: click.Context, /, app: str | None, app_argument: str | None,
     After the signal, the worker lets running tasks finish. A second signal, or SIGQUIT, releases them immediately.
     SIGUSR1 prints the stacks of all threads. `workers list` lists the live workers.
     """
-    app = one_app(context, app_argument, app)
+    app = database.one_app(context, app_argument, app)
     if app is None:
-        sentence = f"no application is named; name one as module:outbox, e.g. shop:outbox, or set {APP}"
+        sentence = f"no application is named; name one as module:outbox, e.g. shop:outbox, or set {database.APP}"
         fail(f"{sentence}. To list the live workers, run: outboxq workers list")
     if app in _OF_WORKERS:
         fail(f"{app!r} is not an application; run: outboxq workers {app}")
     urls = [_parsed(url) for url in options.pop("database_urls")]
-    if len({address(url) for url in urls}) < len(urls):
+    if len({database.address(url) for url in urls}) < len(urls):
         raise click.UsageError("--database-url names the same database twice; name each database only once")
-    own = _parsed(os.environ[DATABASE_URL]) if urls and options["lifeline"] is not None else next(iter(urls), None)
+    own = (
+        _parsed(os.environ[database.DATABASE_URL])
+        if urls and options["lifeline"] is not None
+        else next(iter(urls), None)
+    )
     databases = [_environment(url) for url in urls]
-    upgrade = Given(app=app).upgrade if own is None else f"outboxq upgrade --url {shown(own)}"
+    upgrade = database.Given(app=app).upgrade if own is None else f"outboxq upgrade --url {database.shown(own)}"
 
     def command(lifeline: int) -> list[str]:
         return [sys.executable, "-m", "outboxq", "worker", "--lifeline", str(lifeline), *context.obj]
@@ -296,7 +286,7 @@ def _parsed(url: str) -> URL:
 
 def _environment(url: URL) -> Environment:
     """Return the environment for a process that works on this database."""
-    variables = {DATABASE_URL: url.render_as_string(hide_password=False)}
+    variables = {database.DATABASE_URL: url.render_as_string(hide_password=False)}
     return Environment(variables=variables, name=url.set(query={}).render_as_string())
 
 
@@ -309,14 +299,14 @@ def _find(app: str, url: URL | None) -> Outbox:
     outbox = load(app)
     if url is None:
         if not outbox.is_bound:
-            cure = f"give Outbox() a URL or an Engine, set {DATABASE_URL}, or give --database-url"
-            fail_without_database(app, outbox, cure)
-        front_end = FrontEnd(app=None if os.environ.get(APP) == app else app)
+            cure = f"give Outbox() a URL or an Engine, set {database.DATABASE_URL}, or give --database-url"
+            database.fail_without_database(app, outbox, cure)
+        front_end = FrontEnd(app=None if os.environ.get(database.APP) == app else app)
     else:
-        if not outbox.is_bound or address(outbox.store.bound_engine.url) != address(url):
+        if not outbox.is_bound or database.address(outbox.store.bound_engine.url) != database.address(url):
             outbox.bind(url)
         schema = "" if outbox.schema is None else f" --schema {shlex.quote(outbox.schema)}"
-        front_end = FrontEnd(options=f"--url {shown(url)}{schema}")
+        front_end = FrontEnd(options=f"--url {database.shown(url)}{schema}")
     if outbox.integration.front_end == FrontEnd():  # a framework knows best how its commands are typed
         outbox.integration.front_end = front_end
     return outbox
@@ -350,7 +340,10 @@ def _run(
             orders.attach(running)
             leave_uncollected()
             exit_if_stopped()
-            with disposing(outbox.store.bound_engine), show_live_line(running, handler) if handler else nullcontext():
+            with (
+                database.disposing(outbox.store.bound_engine),
+                show_live_line(running, handler) if handler else nullcontext(),
+            ):
                 code = running.run(burst=burst)
             return code if running.may_start_again else EXIT_FILE
         except (SchemaOutOfDate, NotPermitted):
