@@ -1594,7 +1594,7 @@ MUTANTS = (
     Mutant(
         "a viewer gets the page of another viewer who has more rights",
         "outboxq/web/answers.py",
-        (("            grant.viewer,\n", ""), ("visit.request.root_path, viewer)", "visit.request.root_path)")),
+        (("self.request.root_path, self.grant.viewer\n", "self.request.root_path\n"),),
         ("tests/integrations/dashboard/test_freshness.py",),
     ),
     Mutant(

@@ -129,10 +129,8 @@ def remove(store: Store, name: str, *, yes: bool, dry_run: bool, reason: str) ->
     """
     every = {one.name: one for one in store.relays.list()}
     if (known := every.get(name)) is None:
-        fail(
-            f"there is no relay {name!r}, so nothing was removed; the relays to brokers are: {', '.join(every) or 'none'}",
-            EXIT_NOT_FOUND,
-        )
+        names = ", ".join(every) or "none"
+        fail(f"there is no relay {name!r}, so nothing was removed; the relays to brokers are: {names}", EXIT_NOT_FOUND)
     count = Exactly(number=known.messages, at_least=not is_counted(known.messages))
     what = f"unpublished events of the relay {name!r}, and the relay itself"
     if not confirmed(count, what, yes=yes, dry_run=dry_run, done="deleted"):

@@ -164,12 +164,10 @@ def _important(one: Statistics) -> dict[str, object]:
 
 def _for_people(found: Sequence[Statistics], *, by_task: bool) -> list[Lines]:
     """Return separate tables for the counts, the rates and the durations. Each table fits in 40 columns."""
-    lines = [
-        _lines(found, _now, _SPARE_NOW, by_task=by_task),
-        _lines(found, _happened, _SPARE_HAPPENED, by_task=by_task),
-    ]
+    of = partial(_lines, by_task=by_task)
+    lines = [of(found, _now, _SPARE_NOW), of(found, _happened, _SPARE_HAPPENED)]
     if attempts := [one for one in found if one.wait is not None]:
-        lines.append(_lines(attempts, partial(_wait_and_run, render=brief), _SPARE_TIMES, by_task=by_task))
+        lines.append(of(attempts, partial(_wait_and_run, render=brief), _SPARE_TIMES))
     if unknown := [(name.task_name, one.queue, ", ".join(name.met_by)) for one in found for name in one.unknown]:
         lines.append(Lines(["no live worker knows", "queue", "met by"], unknown))
     samples = {one.queue: one for one in found if one.sample is not None}

@@ -52,18 +52,16 @@ class Visit:
     comforts: Comforts
     asked: PageRequest
 
+    @property
+    def seen(self) -> tuple[object, ...]:
+        """The address of the page, and the viewer."""
+        return self.request.full_path, self.request.root_path, self.grant.viewer
+
 
 class Answers:
     """Turns pages into responses."""
 
-    def __init__(
-        self,
-        outbox: Outbox,
-        static: StaticFiles,
-        freshness: Freshness,
-        redact: Redact = str,
-        title: str = "",
-    ) -> None:
+    def __init__(self, outbox: Outbox, static: StaticFiles, freshness: Freshness, redact: Redact, title: str) -> None:
         self._outbox, self._static, self._freshness, self._redact = outbox, static, freshness, redact
         self._templates = Templates(redact)
         self._title = title
@@ -90,12 +88,11 @@ class Answers:
     def data(self, visit: Visit, route: Route) -> Response:
         """Return the JSON for a page, or status 304 if the client already has the current version."""
         viewer = visit.grant.viewer
-        shown = ("api", route.name, visit.request.full_path, visit.request.root_path, viewer)
+        shown = ("api", route.name, *visit.seen)
 
         def make() -> tuple[str | None, int]:
             view = _view(route, visit.asked)
-            data = view.data
-            text = None if data is None else document(data, viewer.may_see_arguments, self._redact)
+            text = None if view.data is None else document(view.data, viewer.may_see_arguments, self._redact)
             return text, view.status
 
         mark = self._freshness.mark()
@@ -116,24 +113,14 @@ class Answers:
         notice = browser.notice(request)
         if notice is not None:
             self._freshness.forget()  # another process may have changed the data that this process has kept
-        grant = visit.grant
-        shown = (
-            route.name,
-            request.full_path,
-            request.root_path,
-            grant.viewer,
-            grant.session_id is None,
-            self._title,
-            tuple(visit.comforts.chosen.values()),
-        )
+        may_log_out, chosen = visit.grant.session_id is not None, visit.comforts.chosen.values()
+        shown = (route.name, *visit.seen, may_log_out, self._title, *chosen)
         mark = self._freshness.mark()
         tag = etag(self._release, mark, shown, browser.form_token)
         if notice is None and request.if_none_match.contains_weak(tag):
             response = Response(status=304)
         else:
-            text, status = self._freshness.shared(
-                (mark, shown), lambda: self._rendered(visit, route, _view(route, visit.asked))
-            )
+            text, status = self._freshness.shared((mark, shown), lambda: self._rendered(visit, route))
             response = self._html(text, status, form_token=browser.form_token, notice=notice, tag=tag)
             browser.forget_notice(request, response)
         response.set_etag(tag)
@@ -173,7 +160,8 @@ class Answers:
         response.headers.update(problem.headers)
         return response
 
-    def _rendered(self, visit: Visit, route: Route, view: View) -> tuple[str, int]:
+    def _rendered(self, visit: Visit, route: Route, view: View | None = None) -> tuple[str, int]:
+        view = view or _view(route, visit.asked)
         values = {
             **view.values,
             "title": view.title,
@@ -280,9 +268,8 @@ class Login:
             # After a link from another site, the browser sends the login only with the next request.
             return self._answers.lone(request, "again.html", {"title": "One moment", "here": here})
         wanted = here.removeprefix(quoted(request.root_path) if request.root_path else "")
-        return redirect(
-            urls.build(LOG_IN, {"next": wanted} if request.method == "GET" else {}), code=303, Response=Response
-        )
+        query = {"next": wanted} if request.method == "GET" else {}
+        return redirect(urls.build(LOG_IN, query), code=303, Response=Response)
 
     def log_out(self, client: Client, session_id: str, urls: MapAdapter) -> Response:
         """End the session, and return a redirect to the login page."""
@@ -409,9 +396,8 @@ class Problems:
                 return _problem(503, f"The database is responding, but {error}.", soon, title="The tables are locked")
             case TooManyTries(seconds=seconds):
                 wait = str(max(1, math.ceil(seconds)))
-                return _problem(
-                    429, f"Too many wrong tokens were entered. Try again in {wait} s.", {"Retry-After": wait}
-                )
+                sentence = f"Too many wrong tokens were entered. Try again in {wait} s."
+                return _problem(429, sentence, {"Retry-After": wait})
             case errors.TaskNotFound() | errors.ScheduleNotFound() | errors.QueueNotFound() | errors.RelayNotFound():
                 return _problem(404, _unfound(error))
             case errors.OutboxqError():

@@ -346,16 +346,12 @@ class Comforts:
         """Return the words for each choice, with its values. Each value has the URL of the same page with that value,
         the words for the value, and a flag that is True for the current value.
         """
-        return [
-            (
-                one.words,
-                [
-                    (_path(request, {one.name: value}), words, value == self.chosen[one.name])
-                    for value, words in one.choices.items()
-                ],
-            )
-            for one in _COMFORTS
-        ]
+        found = []
+        for one in _COMFORTS:
+            now, choices = self.chosen[one.name], one.choices.items()
+            links = [(_path(request, {one.name: value}), words, value == now) for value, words in choices]
+            found.append((one.words, links))
+        return found
 
 
 def _cookie(one: Comfort) -> str:

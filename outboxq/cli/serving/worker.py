@@ -246,9 +246,8 @@ def serve(
     if reload and (several or burst):
         raise click.UsageError("--reload cannot be combined with --processes, --burst or several databases")
     if burst and several and options["max_tasks"] is not None:
-        raise click.UsageError(
-            "--burst with --max-tasks works only with one process, because several processes would leave tasks behind"
-        )
+        why = "several processes would leave tasks behind"
+        raise click.UsageError(f"--burst with --max-tasks works only with one process, because {why}")
     if len(databases) > 1 and options["listen_url"] is not None:
         raise click.UsageError("--listen-url works only with one database, because each database has its own address")
     if live and log_format is LogFormat.JSON:

@@ -54,16 +54,13 @@ PAGES: Final = (
     Route(name="bulk_start", path="/bulk/start", answer=bulk.start, is_action=True, section="tasks"),
 )
 
-_OF_ONE: Final = {one.name: one.path for one in PAGES} | {
-    Noun.TASK: "/tasks/<uuid:task_id>",
-    Noun.SESSION: "/system",
-}
+_PATHS: Final = {one.name: one.path for one in PAGES} | {Noun.TASK: "/tasks/<uuid:task_id>", Noun.SESSION: "/system"}
 """The path of the page about each kind of target."""
 
 ACTIONS: Final = tuple(
     Route(
         name=f"{verb.noun}_{verb.key}",
-        path=f"{_OF_ONE[verb.noun]}/{verb.name}",
+        path=f"{_PATHS[verb.noun]}/{verb.name}",
         answer=schedules.edit if verb is EDIT else partial(actions.act, verb),
         is_action=True,
         section="schedules" if verb is EDIT else "",

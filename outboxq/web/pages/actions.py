@@ -23,12 +23,8 @@ from ...operating.verbs import RECORDED, noun_of, verb_of, verbs_of
 from ...store import Cure
 from ..request import PageRequest, Redirect, View
 
-_KEYS: Final = {
-    Noun.TASK: "task_id",
-    Noun.BATCH: "batch_id",
-    Noun.WORKER: "worker_id",
-    **dict.fromkeys((Noun.QUEUE, Noun.SCHEDULE, Noun.RELAY, Noun.SESSION), "name"),
-}
+_WITH_IDS: Final = (Noun.TASK, Noun.BATCH, Noun.WORKER)
+_KEYS: Final = {**dict.fromkeys(Noun, "name"), **{noun: f"{noun}_id" for noun in _WITH_IDS}}
 """The part of the URL that identifies the target. The names of queues, schedules and relays are in the query
 string, because some characters would be changed in a path.
 """

@@ -155,9 +155,8 @@ def drawing_of(batch: Batch, known: Mapping[UUID, Member], url: Callable[[UUID],
         replace(one, x=place * (WIDTH + GAP), title=_cut(one.title), note=_cut(one.note))
         for place, one in enumerate(boxes)
     )
-    return Drawing(
-        boxes=placed, label=f"{batch.kind.value.capitalize()}: {', then '.join(one.words for one in boxes)}."
-    )
+    label = f"{batch.kind.value.capitalize()}: {', then '.join(one.words for one in boxes)}."
+    return Drawing(boxes=placed, label=label)
 
 
 def _calls(batch: Batch) -> list[tuple[UUID, str | None]]:

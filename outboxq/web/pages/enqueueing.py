@@ -74,9 +74,8 @@ def start(request: PageRequest) -> Redirect | View:
         _refuse_unless_permitted(request, wanted.planned(request.outbox))
         if not form_id.isalnum() or not form_id.isascii() or len(form_id) != 16:
             raise InvalidArgument("the form is incomplete; start again")
-        handle = wanted.enqueue(
-            request.outbox, operator=operator_of(request), reason=reason_of(request), form_id=form_id
-        )
+        operator, reason = operator_of(request), reason_of(request)
+        handle = wanted.enqueue(request.outbox, operator=operator, reason=reason, form_id=form_id)
     except InvalidArgument as error:
         return _form(request, request.form, problem=f"Nothing was enqueued: {error}.")
     if handle.created:
@@ -131,12 +130,8 @@ class Wanted:
         if self.key is None:
             options |= {"idempotency_key": f"form:{form_id}", "unique_for": _ONCE}
         details = {"task": self.task_name, "queue": self.queue, "delay": self.delay, "at": self.at, "key": self.key}
-        action = NewAction(
-            operator=operator,
-            action=CommandAction.ENQUEUE,
-            details={name: value for name, value in details.items() if value is not None},
-            reason=reason,
-        )
+        given = {name: value for name, value in details.items() if value is not None}
+        action = NewAction(operator=operator, action=CommandAction.ENQUEUE, details=given, reason=reason)
 
         def write(target: Target) -> Handle:
             handle = task.using(target, **options).enqueue(**task.parameters.load(self.args, is_new=True))

@@ -43,11 +43,7 @@ _MOST: Final = 100
 """The maximum number of tasks that a form may change. A page lists 50."""
 _PLACE: Final = ("state", "queue", "task", "key", "topic", "exception")
 _MOMENTS, _IDS = ("since", "until"), ("worker", "batch")
-_ORDERS: Final[Sequence[tuple[str, Mapping[str, str]]]] = (
-    ("newest", {}),
-    ("longest run", {"sort": Slow.DURATION.value}),
-    ("longest wait", {"sort": Slow.WAIT.value}),
-)
+_ORDERS: Final = {"newest": "", "longest run": Slow.DURATION.value, "longest wait": Slow.WAIT.value}
 _COLUMNS: Final = {Slow.DURATION.value: "ran", Slow.WAIT.value: "waited"}
 
 
@@ -105,7 +101,7 @@ def page(request: PageRequest) -> View:
         "now": now,
         "sort": sort,
         "times": times,
-        "orders": [(words, request.url("tasks", **here, **by), by.get("sort", "") == sort) for words, by in _ORDERS],
+        "orders": [(words, request.url("tasks", **here, sort=by or None), by == sort) for words, by in _ORDERS.items()],
         "calm": _CALM,
         "verbs": verbs_for(request, state, filters["queue"] or None) if found.tasks else [],
         "looked_at": found.looked_at if found.is_cut else None,

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 from uuid import UUID
 
 from werkzeug.exceptions import NotFound
@@ -217,7 +218,11 @@ def worker(request: PageRequest) -> View:
     lost = [] if is_live or gone else request.store.lost_tasks(worker_id, limit=_RECOVERED)
     state = State(has_ended=gone, asked_to=found.asked_to, holds_lost_tasks=bool(lost))
     blamed = request.store.dead_letters.blamed_versions()
-    data = {"worker": found, "running": running, "progress": request.store.progress([one.id for one in running])}
+    data: dict[str, Any] = {
+        "worker": found,
+        "running": running,
+        "progress": request.store.progress([one.id for one in running]),
+    }
     values = {
         **data,
         "now": now,
@@ -236,12 +241,8 @@ def worker(request: PageRequest) -> View:
         "may_read_stacks": request.viewer.may(STACKS.recorded_as, None),
         "stacks": request.store.worker_orders.stacks(worker_id) if found.stacks_at is not None else None,
     }
-    return View(
-        template="pages/worker.html",
-        title=found.label,
-        values=values,
-        data={**data, "recovered": taken, "lost": lost, "tasks": counts},
-    )
+    data |= {"recovered": taken, "lost": lost, "tasks": counts}
+    return View(template="pages/worker.html", title=found.label, values=values, data=data)
 
 
 _ORDERS = ("quiet", "resume", "stop", "stacks")
