@@ -12,7 +12,7 @@ from uuid import UUID
 
 from ..model.unknown_options import nearest, no_queue, no_task_name
 from ..operating.verb import Verb
-from .changes import FEW, Exactly, changed, confirmed, outcome, present_operator, progress, up_to
+from .changes import FEW, Counted, changed, confirmed, outcome, present_operator, progress, up_to
 from .console import EXIT_NOT_FOUND, fail, tell
 from .database import present_outbox
 from .parameters import in_words
@@ -43,7 +43,7 @@ def change_all(
     """
     counted, what = cache(partial(count, **wanted)), in_words(noun, wanted, limit=limit, verb=happened)
 
-    def to_change() -> Exactly | Count:
+    def to_change() -> Counted:
         return up_to(limit, counted())
 
     if not counted().number:

@@ -14,8 +14,9 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from select import select
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import click
 
@@ -31,7 +32,6 @@ from .parameters import QUEUE, SCHEDULE, TASK_ID, Add, Read, flag, option, stack
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
-    from rich.progress import TaskID
 
     from ..database.target import Target as Transaction
     from ..store import Count, Store
@@ -56,6 +56,8 @@ class Exactly:
     at_least: bool = False
 
 
+Counted: TypeAlias = "Exactly | Count"
+
 yes_option = flag("--yes", "-y", help="Do not ask for confirmation. Required if there is no terminal.")
 _dry_run_option = flag("--dry-run", help="Change nothing. Print the number of matches, and a few examples.")
 
@@ -65,7 +67,7 @@ confirmation_options = stacked(yes_option, _dry_run_option)
 
 
 def confirmed(
-    count: Exactly | Count | Callable[[], Exactly | Count],
+    count: Counted | Callable[[], Counted],
     what: str,
     *,
     yes: bool,
@@ -105,18 +107,13 @@ def confirmed(
     return True
 
 
-def up_to(limit: int | None, count: Exactly | Count) -> Exactly | Count:
+def up_to(limit: int | None, count: Counted) -> Counted:
     """Return how many of the counted items a command with this limit changes."""
     return count if limit is None or count.number < limit else Exactly(number=limit)
 
 
 def changed(
-    action: str,
-    number: int,
-    count: Exactly | Count | None = None,
-    *,
-    dry_run: bool = False,
-    first: Sequence[object] = (),
+    action: str, number: int, count: Counted | None = None, *, dry_run: bool = False, first: Sequence[object] = ()
 ) -> dict[str, object]:
     """Return the result of a bulk command in the form that `--json` prints.
 
@@ -127,7 +124,7 @@ def changed(
     return {**found, "dry_run": dry_run, "first": first}
 
 
-def outcome(done: str, number: int, count: Exactly | Count, others: str) -> str:
+def outcome(done: str, number: int, count: Counted, others: str) -> str:
     """Return the result in words: "938 of 940 cancelled; 2 had ended in the meantime". `others` says what happened to
     the rest.
     """
@@ -144,12 +141,12 @@ def is_attended() -> bool:
     return _is_terminal(sys.stdin) and _is_terminal(sys.stderr)
 
 
-def written(count: Exactly | Count) -> str:
+def written(count: Counted) -> str:
     """Return the count in a readable form: ``1,500`` or ``at least 100,000``."""
     return f"at least {grouped(count.number)}" if count.at_least else grouped(count.number)
 
 
-def _print_what_would_be(found: Exactly | Count, what: str, done: str, first: Sequence[object]) -> None:
+def _print_what_would_be(found: Counted, what: str, done: str, first: Sequence[object]) -> None:
     tell(f"{what}: {written(found)} would be {done}", changed(done, 0, found, dry_run=True, first=first))
     if wants_json():
         return
@@ -182,7 +179,7 @@ def _is_terminal(stream: Any) -> bool:
 class Progress:
     """The progress of a long operation. Call the object with the number of items processed so far."""
 
-    def __init__(self, done: str, total: int | Exactly | Count | None, *, commits: bool = True) -> None:
+    def __init__(self, done: str, total: int | Counted | None, *, commits: bool = True) -> None:
         self.number = 0
         """The number of items that have been processed and committed."""
         self.total = total
@@ -193,20 +190,19 @@ class Progress:
         self._done = done
         self._commits = commits
         self._is_asked = False  # not an Event, because a signal handler would wait forever if its lock were held
-        self._bar: Bar | None = None
-        self._line: TaskID | None = None
+        self._update: Callable[..., None] | None = None
 
     def __call__(self, number: int, total: int | None = None) -> None:
         """Record how many items have been processed, and the `total` if it was not known before."""
         self.number = number
         self.total = self.total if total is None else total
-        if self._bar is not None and self._line is not None:
-            self._bar.update(self._line, completed=number, total=_limit(self.total))
+        if self._update is not None:
+            self._update(completed=number, total=_limit(self.total))
 
     def show_on(self, bar: Bar | None) -> None:
         """Display the progress on this bar from now on."""
         if bar is not None:
-            self._bar, self._line = bar, bar.add_task(self._done, total=_limit(self.total))
+            self._update = partial(bar.update, bar.add_task(self._done, total=_limit(self.total)))
 
     def stop(self) -> bool:
         """Return whether to stop before the next batch. Pass this method to the store as `stop=`."""
@@ -230,7 +226,7 @@ class Progress:
 
 @contextmanager
 def progress(
-    done: str, total: int | Exactly | Count | None = None, *, stoppable: bool = False, commits: bool = True
+    done: str, total: int | Counted | None = None, *, stoppable: bool = False, commits: bool = True
 ) -> Iterator[Progress]:
     """Show the block's progress on stderr if that is a terminal. `done` is a participle such as ``discarded``.
 
@@ -288,7 +284,7 @@ def _bar() -> Iterator[Bar | None]:
         yield bar
 
 
-def _limit(total: int | Exactly | Count | None) -> int | None:
+def _limit(total: int | Counted | None) -> int | None:
     """Return the total for a progress bar; None if the total is unknown."""
     if total is None or isinstance(total, int):
         return total

@@ -96,7 +96,7 @@ def database_options_after_ids(command: Callable[P, R]) -> Callable[P, R]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         values = {name: kwargs.pop(name, None) for name in DATABASE_PARAMETERS}
         with opened(given(click.get_current_context(), values)) as store:
-            if not _is_for_any_schema(command):
+            if not getattr(command, "any_schema", False):
                 store.ensure_current()
             kwargs["store"] = store
             return command(*args, **kwargs)
@@ -118,10 +118,6 @@ def opens_app(command: C) -> C:
     return command
 
 
-def _is_for_any_schema(command: object) -> bool:
-    return bool(getattr(command, "any_schema", False))
-
-
 def run_on_store(command: click.Command, store: Callable[[], Store], /, **options: Any) -> None:
     """Run a command decorated with `database_options` on a known database. `options` are the command's other
     parameters.
@@ -130,7 +126,7 @@ def run_on_store(command: click.Command, store: Callable[[], Store], /, **option
     with command_on_database():
         known = store()
         with naming_locks(known):
-            if not _is_for_any_schema(run):
+            if not getattr(run, "any_schema", False):
                 known.ensure_current()
             run(store=known, **options)
 

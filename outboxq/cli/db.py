@@ -293,9 +293,7 @@ def _reached(engine: Engine, schema: str | None) -> str:
 @rounds_options
 @confirmation_options
 @database_options
-def partition(
-    store: Store, every: str, ahead: int, *, lock_timeout: timedelta, wait: timedelta, yes: bool, dry_run: bool
-) -> None:
+def partition(store: Store, every: str, ahead: int, *, yes: bool, dry_run: bool, **rounds: Any) -> None:
     """Partition the task history by time (PostgreSQL).
 
     `prune` can then drop whole partitions. The tables are locked while they are changed, for about a second if they
@@ -304,7 +302,6 @@ def partition(
     """
     from .. import migrations
 
-    rounds: dict[str, Any] = {"lock_timeout": lock_timeout, "wait": wait}
     make = partial(migrations.partition, store.bound_engine, every=every, ahead=ahead, schema=store.schema, **rounds)
     made = make(dry_run=True)
     if not dry_run:
@@ -337,16 +334,7 @@ def partition(
 @confirmation_options
 @database_options
 def prune(
-    store: Store,
-    older_than: timedelta,
-    *,
-    failed: bool,
-    whole_partitions: bool,
-    batch: int | None,
-    pause: timedelta | None,
-    reason: str,
-    yes: bool,
-    dry_run: bool,
+    store: Store, older_than: timedelta, *, failed: bool, reason: str, yes: bool, dry_run: bool, **options: Any
 ) -> None:
     """Delete finished tasks and their events by age.
 
@@ -358,14 +346,15 @@ def prune(
     now = store.now()
     before = now - min(older_than, now - EARLIEST)
     # A fixed time, not an age: tasks that become old enough while the user reads the question were not counted.
-    prune = partial(store.prune, before, statuses=statuses, whole_partitions=whole_partitions, batch=batch, pause=pause)
+    prune = partial(store.prune, before, statuses=statuses, **options)
 
     @cache
     def count() -> Exactly:
         return Exactly(number=prune(dry_run=True))
 
     def first() -> list[str]:
-        found = first_prunable(store, before, statuses=statuses, whole_partitions=whole_partitions, limit=FEW)
+        whole = options["whole_partitions"]
+        found = first_prunable(store, before, statuses=statuses, whole_partitions=whole, limit=FEW)
         return [f"{row['id']}  {row['task_name']}  {row['status']}" for row in found]
 
     names = f"{', '.join(statuses[:-1])} and {statuses[-1]}"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ..integration import FrontEnd
-from .groups import DATABASE_PARAMETERS, PROGRAM, Group
+from .groups import DATABASE_PARAMETERS, PROGRAM, Group, Resolved
 
 if TYPE_CHECKING:
     from ..outbox import Outbox
@@ -101,9 +101,7 @@ class FramedGroup(Group):
         elsewhere = self._frame.elsewhere
         return next((how for name, how in elsewhere.items() if cure == f"{PROGRAM} {name}"), super().written(ctx, cure))
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Resolved:
         """Return the command. Raises UsageError for a command that the framework leaves out; the error says what to
         use instead.
         """

@@ -145,6 +145,10 @@ def output_checked() -> Iterator[None]:
         sys.exit(EXIT_UNWRITTEN)
 
 
+Resolved = tuple[str | None, click.Command | None, list[str]]
+"""The name of a command, the command, and its arguments."""
+
+
 class Group(click.Group):
     """A group that lists the first sentence of each command's help, and whose errors say where an option belongs."""
 
@@ -159,9 +163,7 @@ class Group(click.Group):
             message = f"No such option {name!r} before a command; a command's options come after its name: {line}"
             raise click.NoSuchOption(name, message, ctx=ctx) from None
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Resolved:
         """Return the command. The error for an unknown command says what to write instead."""
         try:
             return super().resolve_command(ctx, args)
@@ -287,9 +289,7 @@ class Program(LateGroup):
             click.echo("\noutboxq: stopped", err=True)
             sys.exit(exit_code(stop))
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Resolved:
         """Import the command and return it."""
         try:
             return super().resolve_command(ctx, args)

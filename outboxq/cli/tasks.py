@@ -403,7 +403,6 @@ def _line(failed: TaskExecution | DeadLetter) -> str:
     return f"{failed.id}  {failed.task_name}  {failed.last_error or ''}".rstrip()
 
 
-_HEAD = ("batch", "kind", "name", "status", "tasks", "not ended", "completed", "failed", "cancelled", "created")
 _SHOWN = 20
 """The maximum number of tasks that `batch show` lists. As in the dashboard, failed tasks come first."""
 _LISTED = (TaskStatus.FAILED, TaskStatus.CANCELLED, TaskStatus.RUNNING, TaskStatus.READY)
@@ -423,7 +422,8 @@ def list_batches(store: Store, only_open: bool, limit: int) -> None:
     found = store.batches.list(limit=limit, only_open=only_open)
     numbers = attrgetter("size", "pending", "completed", "failed", "cancelled")
     rows = [(one.id, one.kind, one.name, one.status, *numbers(one), one.created_at) for one in found]
-    show(_HEAD, rows, records=[_record(one) for one in found])
+    head = ("batch", "kind", "name", "status", "tasks", "not ended", "completed", "failed", "cancelled", "created")
+    show(head, rows, records=[_record(one) for one in found])
     if unclosed := [one.id for one in found if one.status is BatchStatus.UNCLOSED]:
         command = front_end("batch list").typed(("batch", "cancel", str(unclosed[0])))
         number = f"{len(unclosed)} {plural(len(unclosed), 'batch is', 'batches are')} not closed, so no task follows"
@@ -448,19 +448,18 @@ def show_batch(store: Store, batch_id: UUID) -> None:
         write_json({**_record(found), **beside})
         return
     card(("id", str(found.id)), _lines(found))
+    typed = front_end("batch show").typed
     if found.status is BatchStatus.UNCLOSED:
-        click.echo(plain(f"  to cancel it: {front_end('batch show').typed(('batch', 'cancel', str(found.id)))}"))
+        click.echo(plain(f"  to cancel it: {typed(('batch', 'cancel', str(found.id)))}"))
     if not listed:
         return
     if found.awaited and listed[0].status is TaskStatus.FAILED:
-        typed = front_end("batch show").typed
         for act in ("redrive", "discard"):
             click.echo(plain(f"  to {act} the first: {typed(('failed', act, str(listed[0].id)))}"))
     rows = [(one.id, one.task_name, one.status, one.error) for one in listed]
     add_table(("not completed", "task", "status", "error"), rows)
     if omitted:
-        command = front_end("batch show").typed(("task", "list", "--batch", str(batch_id)))
-        click.echo(f"{omitted} more: {command}", err=True)
+        click.echo(f"{omitted} more: {typed(('task', 'list', '--batch', str(batch_id)))}", err=True)
 
 
 def _lines(found: Batch) -> list[tuple[str, object]]:

@@ -200,22 +200,13 @@ def has_worker(request: PageRequest, queue: str, task: str) -> bool:
     return any(one.works_on(queue) and one.takes(None) and task in one.task_names for one in workers)
 
 
-def unfound(
-    title: str,
-    sentence: str,
-    *,
-    task_id: UUID | None = None,
-    several: Sequence[UUID] = (),
-    first: UUID | None = None,
-    offered: Sequence[Offer] = (),
-    data: object = None,
-    status: int = 404,
-) -> View:
+def unfound(title: str, sentence: str, *, data: object = None, status: int = 404, **more: Any) -> View:
     """Return the page that is shown for an object that does not exist, such as a task.
 
-    `several` contains the tasks that the person may mean. `first` is the task to deal with first.
+    `more` contains further values for the template: its `task_id`, `several` tasks that the person may mean, the task
+    to deal with `first`, and `offers`.
     """
-    values = {"sentence": sentence, "task_id": task_id, "several": several, "first": first, "offers": offered}
+    values = {"sentence": sentence, "task_id": None, "several": (), "first": None, "offers": (), **more}
     return View(template="pages/unfound.html", title=title, values=values, data=data, status=status)
 
 

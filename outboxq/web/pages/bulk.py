@@ -35,17 +35,13 @@ _NAMES = frozenset({"queue", "task", "key", "topic", "exception"})
 """The filters that compare names. A name may begin or end with spaces."""
 _FILTERS = _NAMES | {"group", "since", "until", "state", "limit"}
 _VERBS = {BulkAction(verb.name): verb for verb in (REDRIVE, DISCARD, CANCEL, RUN_NOW)}
-_DONE = {
-    BulkAction.REDRIVE: "redriven",
-    BulkAction.DISCARD: "discarded",
-    BulkAction.CANCEL: "cancelled",
-    BulkAction.RUN_NOW: "made due",
+_WORDS = {
+    BulkAction.REDRIVE: ("redriven", "been redriven or discarded"),
+    BulkAction.DISCARD: ("discarded", "been redriven or discarded"),
+    BulkAction.CANCEL: ("cancelled", "ended"),
+    BulkAction.RUN_NOW: ("made due", "become due or ended"),
 }
-_GONE = {
-    **dict.fromkeys((BulkAction.REDRIVE, BulkAction.DISCARD), "been redriven or discarded"),
-    BulkAction.CANCEL: "ended",
-    BulkAction.RUN_NOW: "become due or ended",
-}
+"""The words for what was done to the tasks, and for what had happened to the others in the meantime."""
 _OF_TASKS = frozenset({BulkAction.CANCEL, BulkAction.RUN_NOW})
 """The actions on tasks that have not ended. The other actions change dead letters."""
 _CANCELLABLE = {status.lower(): status for status in (TaskStatus.READY, TaskStatus.RUNNING)}
@@ -152,9 +148,10 @@ def _outcome(action: BulkAction, changed: int, *, asked: int, left: int) -> str:
     """
     if not changed and not left:
         return "Nothing was changed: there are no longer any matching tasks."
+    done, otherwise = _WORDS[action]
     how = "; running tasks were asked to stop" if action is BulkAction.CANCEL else ""
     of = f" of {number(asked)}" if changed < asked else ""
-    sentences = [f"{number(changed)}{of} {plural(changed, 'was', 'were')} {_DONE[action]}{how}."]
+    sentences = [f"{number(changed)}{of} {plural(changed, 'was', 'were')} {done}{how}."]
     if left > 0:
         reasons = ("its status has changed", "their statuses have changed")
         if action is BulkAction.REDRIVE:
@@ -162,7 +159,7 @@ def _outcome(action: BulkAction, changed: int, *, asked: int, left: int) -> str:
         why = plural(left, *reasons)
         sentences.append(f"{number(left)} {plural(left, 'was', 'were')} left out: {why}.")
     if (gone := asked - changed - max(0, left)) > 0:
-        sentences.append(f"{number(gone)} had {_GONE[action]} in the meantime.")
+        sentences.append(f"{number(gone)} had {otherwise} in the meantime.")
     return " ".join(sentences)
 
 

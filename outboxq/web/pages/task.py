@@ -100,9 +100,7 @@ def page(request: PageRequest) -> View:
     except AmbiguousTask as error:
         return unfound(_NO_TASK, f"{error}.", several=error.task_ids, status=300 if error.task_ids else 404)
     except TaskNotFound as error:
-        return _not_enqueued(request, given) or unfound(
-            _NO_TASK, f"{error}.", offered=offers(request, _cures_of(given))
-        )
+        return _not_enqueued(request, given) or unfound(_NO_TASK, f"{error}.", offers=offers(request, _cures_of(given)))
     except InvalidArgument as error:
         return unfound(_NO_TASK, f"{error}.")
     task, why = detail.task, detail.explanation
@@ -175,7 +173,7 @@ def _not_enqueued(request: PageRequest, given: str) -> View | None:
     if why.reason is not Reason.NOT_ENQUEUED and not why.reason.is_of_event:  # it was enqueued just now
         return None
     helps = offers(request, why.cures, with_final=True)
-    about: dict[str, Any] = {"task_id": UUID(given), "first": why.waits_for, "offered": helps}
+    about: dict[str, Any] = {"task_id": UUID(given), "first": why.waits_for, "offers": helps}
     title = "Event of a relay" if why.reason.is_of_event else "Not enqueued"
     return unfound(title, f"{why.sentence}.", **about, data={"explanation": why})
 
