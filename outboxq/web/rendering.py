@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import mimetypes
 import re
 import secrets
 from collections.abc import Callable, Mapping
@@ -24,18 +23,8 @@ from .browser import Notice, hidden_field
 from .charts import NOTHING, Plot, chart_of
 from .request import Redact
 
-NAVIGATION: Final = (
-    ("overview", "Overview"),
-    ("queues", "Queues"),
-    ("tasks", "Tasks"),
-    ("failures", "Failures"),
-    ("batches", "Batches"),
-    ("workers", "Workers"),
-    ("schedules", "Schedules"),
-    ("relays", "Relays"),
-    ("actions", "Actions"),
-    ("system", "System"),
-)
+_PAGES = ("overview", "queues", "tasks", "failures", "batches", "workers", "schedules", "relays", "actions", "system")
+NAVIGATION: Final = tuple((name, name.capitalize()) for name in _PAGES)
 """The navigation entries: the name of each route, and its label."""
 
 
@@ -292,7 +281,7 @@ def _read() -> Mapping[str, StaticFile]:
         if one.is_file():
             content = one.read_bytes()
             suffix = one.name[one.name.rfind(".") :]
-            media_type = _TYPES.get(suffix) or mimetypes.guess_type(one.name)[0] or "application/octet-stream"
+            media_type = _TYPES.get(suffix, "application/octet-stream")
             version = hashlib.sha256(content).hexdigest()[:16]
             found[one.name] = StaticFile(content=content, media_type=media_type, version=version)
     return found

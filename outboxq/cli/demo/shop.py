@@ -70,11 +70,7 @@ def pack_parcel(ctx: TaskContext, number: int) -> None:
 def place_order(session: Session, number: int) -> list[Handle]:
     """Write the order and enqueue its three tasks, in the caller's transaction."""
     session.execute(insert(orders).values(number=number))
-    return [
-        send_receipt.using(session).enqueue(number),
-        charge_card.using(session).enqueue(number),
-        pack_parcel.using(session).enqueue(number),
-    ]
+    return [task.using(session).enqueue(number) for task in (send_receipt, charge_card, pack_parcel)]
 
 
 @cache
