@@ -82,8 +82,7 @@ class Selection:
     @property
     def filters(self) -> dict[str, Any]:
         """The filters that are set, by name."""
-        filters = _NAMES - _NO_FILTERS
-        return {name: value for name in sorted(filters) if (value := getattr(self, name)) is not None}
+        return {name: value for name in sorted(_FILTERS) if (value := getattr(self, name)) is not None}
 
     @property
     def digest(self) -> str:
@@ -99,8 +98,7 @@ class Selection:
     def of_json(cls, given: Mapping[str, str]) -> Selection:
         """Return the selection that the arguments describe. Raises InvalidArgument."""
         try:
-            read = {name: _READ.get(name, str)(value) for name, value in given.items()}
-            return cls(**read)
+            return cls(**{name: _READ.get(name, str)(value) for name, value in given.items()})
         except (TypeError, ValueError) as error:
             raise InvalidArgument(f"the arguments do not fit {BULK}: {error}") from error
 
@@ -127,13 +125,15 @@ class Selection:
         """Return the oldest matching tasks. If the selection has a limit, waiting tasks come before running ones."""
         limit = limit if self.limit is None else min(limit, self.limit)
         if self.action is BulkAction.RUN_NOW:
-            return self._oldest_later(store, limit)
-        if self.action is not BulkAction.CANCEL:
+            states = (Waiting.DELAYED, Waiting.RETRYING) if self.waiting is None else (self.waiting,)
+            wanted = [{**self._of_later(), "status": TaskStatus.READY, "waiting": state} for state in states]
+        elif self.action is BulkAction.CANCEL:
+            statuses = (TaskStatus.READY, TaskStatus.RUNNING) if self.status is None else (self.status,)
+            wanted = [{**self._of_tasks(), "status": status} for status in statuses]
+        else:
             return [*store.dead_letters.oldest(limit=limit, **self._of_dead_letters())]
-        statuses = (TaskStatus.READY, TaskStatus.RUNNING) if self.status is None else (self.status,)
-        wanted = {**self._of_tasks(), "after": UUID(int=0), "limit": limit}
-        found = [one for status in statuses for one in store.tasks(**{**wanted, "status": status})]
-        if self.limit is None:
+        found = [one for where in wanted for one in store.tasks(**where, after=UUID(int=0), limit=limit)]
+        if self.action is BulkAction.RUN_NOW or self.limit is None:
             found.sort(key=lambda one: one.id)
         else:
             found = [one for one in found if one.status is TaskStatus.READY or one.cancel_requested_at is None]
@@ -162,27 +162,21 @@ class Selection:
         act = store.dead_letters.redrive_all if self.action is BulkAction.REDRIVE else store.dead_letters.discard_all
         return act(**given, **self._of_dead_letters())
 
-    def _oldest_later(self, store: Store, limit: int) -> list[TaskExecution | DeadLetter]:
-        states = (Waiting.DELAYED, Waiting.RETRYING) if self.waiting is None else (self.waiting,)
-        wanted = {**self._of_later(), "status": TaskStatus.READY, "after": UUID(int=0), "limit": limit}
-        found = [one for state in states for one in store.tasks(**{**wanted, "waiting": state})]
-        return [*sorted(found, key=lambda one: one.id)[:limit]]
-
     def _of_later(self) -> dict[str, Any]:
-        names = ("queue", "task", "key", "topic", "since", "until", "waiting")
-        return {name: getattr(self, name) for name in names}
+        return self._given("key", "waiting")
 
     def _of_tasks(self) -> dict[str, Any]:
-        names = ("queue", "task", "key", "topic", "since", "until", "status")
-        return {name: getattr(self, name) for name in names}
+        return self._given("key", "status")
 
     def _of_dead_letters(self) -> dict[str, Any]:
-        names = ("queue", "task", "topic", "exception", "group", "since", "until")
-        return {**{name: getattr(self, name) for name in names}, "partition_key": self.key}
+        return {**self._given("exception", "group"), "partition_key": self.key}
+
+    def _given(self, *own: str) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("queue", "task", "topic", "since", "until", *own)}
 
 
-_NO_FILTERS = frozenset({"action", "at", "snapshot", "limit"})
 _NAMES = frozenset(one.name for one in fields(Selection))
+_FILTERS = _NAMES - {"action", "at", "snapshot", "limit"}
 _READ: Mapping[str, Callable[[str], Any]] = {
     "action": BulkAction,
     "status": TaskStatus,
@@ -204,9 +198,9 @@ def bulk(ctx: TaskContext, selection: dict[str, str], reason: str, counted: int)
     wanted = Selection.of_json(selection)
     if wanted.snapshot is None:
         raise InvalidArgument(f"the selection of {BULK} has no snapshot, so it is not known which tasks were counted")
-    store, before = outbox.store, 0
-    if (recorded := store.actions.get(ctx.task_id)) is not None:
-        before = recorded.changed  # the number of tasks that earlier runs of this task changed
+    store = outbox.store
+    recorded = store.actions.get(ctx.task_id)
+    before = 0 if recorded is None else recorded.changed  # by earlier runs of this task
     left = None if wanted.limit is None else wanted.limit - before
 
     def on_progress(number: int) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy.types import TypeEngine
 
 from .. import tables
 from ..column_types import Instant
-from ..grammar import Transition, text_literal
+from ..grammar import Grammar, Transition, text_literal
 
 Oid = Callable[[str], sa.ColumnElement[Any]]
 """A function that returns the oid of the table or sequence with this name; NULL if there is none."""
@@ -96,58 +96,160 @@ _function = of_server("pg_proc", oid=None, proname=None, pronamespace=None, pros
 pg_attribute = of_server("pg_attribute", attrelid=None, attname=sa.Text(), attacl=None)
 
 
-def missing_from_sqlite() -> sa.Select[Any]:
-    """Select the missing indexes and triggers of our tables. Indexes that belong to constraints cannot be dropped."""
-    expected = _expected(_indexes)
-    found = sa.select(_schema.c.name).where(
-        _schema.c.type == text_literal("index"),
-        _schema.c.name == expected.c.name,
-        _schema.c.tbl_name == expected.c.table,
-    )
-    indexes = sa.select(expected.c.name.label("id")).where(~found.exists())
-    triggers = [
-        sa.select(text_literal(name)).where(
-            ~sa.select(_schema.c.name)
-            .where(
-                _schema.c.type == text_literal("trigger"),
-                _schema.c.name == text_literal(name),
-                _schema.c.tbl_name == text_literal(of_table),
-            )
-            .exists(),
-        )
-        for of_table, name in OF_BATCHES.items()
-    ]
-    return sa.select(sa.union_all(indexes, *triggers).subquery("missing"))
+class SqliteCatalogue(Grammar):
+    """The queries of SQLite's catalogue."""
 
-
-def missing_from_postgresql(oid: Oid) -> sa.Select[Any]:
-    """Select the indexes that are missing, invalid, or not unique although they should be, and also the triggers that do
-    not fire, in the tables or in one of their partitions.
-    """
-    expected = _expected(_constraints_and_indexes, oid)
-    found = (
-        sa.select(_index.c.indexrelid)
-        .join_from(_index, pg_class, pg_class.c.oid == _index.c.indexrelid)
-        .where(
-            _index.c.indrelid == expected.c.table,
-            pg_class.c.relname == expected.c.name,
-            _index.c.indisvalid,
-            sa.or_(_index.c.indisunique, ~expected.c.is_unique),
+    def missing_parts(self) -> sa.Select[Any]:
+        """Select the missing indexes and triggers of our tables. Indexes that belong to constraints cannot be dropped."""
+        expected = _expected(_indexes)
+        found = sa.select(_schema.c.name).where(
+            _schema.c.type == text_literal("index"),
+            _schema.c.name == expected.c.name,
+            _schema.c.tbl_name == expected.c.table,
         )
-    )
-    missing = sa.union_all(
-        sa.select(expected.c.name.label("id")).where(expected.c.table.is_not(None), ~found.exists()),
-        sa.select(text_literal(NOTIFY)).where(~fires(oid(tables.task_outbox.name)).exists()),
-        *(
+        indexes = sa.select(expected.c.name.label("id")).where(~found.exists())
+        triggers = [
             sa.select(text_literal(name)).where(
-                oid(tables.task_batches.name).is_not(None),
-                sa.or_(~fires(oid(of_table), name).exists(), _partitions_without(oid(of_table), name).exists()),
+                ~sa.select(_schema.c.name)
+                .where(
+                    _schema.c.type == text_literal("trigger"),
+                    _schema.c.name == text_literal(name),
+                    _schema.c.tbl_name == text_literal(of_table),
+                )
+                .exists(),
             )
-            for of_table, name in (OF_BATCHES | OF_RELAYS).items()
-        ),
-        _without_primary_key(oid(tables.execution_events.name)),
-    )
-    return sa.select(missing.subquery("missing"))
+            for of_table, name in OF_BATCHES.items()
+        ]
+        return sa.select(sa.union_all(indexes, *triggers).subquery("missing"))
+
+    def misplaced_functions(self) -> sa.Select[Any]:
+        """Select no rows: on SQLite, a trigger is in the same file as its table."""
+        return sa.select(_schema.c.name.label("id")).where(sa.false())
+
+    def set_back(self) -> sa.Select[Any]:
+        """Select the counter of positions (the outbox's AUTOINCREMENT) if it was set back."""
+        return sa.select(_COUNTER.label("id")).where(_is_set_back())
+
+    def set_forward(self) -> Transition:
+        """Advance the counter, whose row may be missing."""
+        mine = _sequence.c.name == _COUNTER
+        zero = sa.select(_COUNTER, sa.literal_column("0", sa.Integer)).where(
+            ~sa.select(_sequence.c.name).where(mine).exists()
+        )
+        added = sa.insert(_sequence).from_select(["name", "seq"], zero)
+        raised = sa.update(_sequence).where(mine, _is_set_back()).values(seq=_largest()).returning(_COUNTER.label("id"))
+        return Transition(steps={"added": lambda _: added, "raised": lambda _: raised}, returns="raised")
+
+    def columns_of(self, table: str) -> sa.Select[Any]:
+        columns = sa.func.pragma_table_info(table).table_valued("name").alias("columns")
+        return sa.select(columns.c.name)
+
+    def server(self) -> sa.Select[Any]:
+        pages = sa.func.pragma_page_count().table_valued("page_count").alias("pages")
+        sizes = sa.func.pragma_page_size().table_valued("page_size").alias("sizes")
+        return sa.select(
+            sa.literal_column("'SQLite'", sa.Text).label("name"),
+            sa.func.sqlite_version(type_=sa.Text).label("version"),
+            (pages.c.page_count * sizes.c.page_size).label("size"),
+            self.now.label("now"),
+        ).select_from(pages.join(sizes, sa.literal_column("true")))
+
+
+class PostgresCatalogue(Grammar):
+    """The queries of PostgreSQL's catalogue."""
+
+    def missing_parts(self) -> sa.Select[Any]:
+        """Select the indexes that are missing, invalid, or not unique although they should be, and also the triggers
+        that do not fire, in the tables or in one of their partitions.
+        """
+        oid = self.oid
+        expected = _expected(_constraints_and_indexes, oid)
+        found = (
+            sa.select(_index.c.indexrelid)
+            .join_from(_index, pg_class, pg_class.c.oid == _index.c.indexrelid)
+            .where(
+                _index.c.indrelid == expected.c.table,
+                pg_class.c.relname == expected.c.name,
+                _index.c.indisvalid,
+                sa.or_(_index.c.indisunique, ~expected.c.is_unique),
+            )
+        )
+        missing = sa.union_all(
+            sa.select(expected.c.name.label("id")).where(expected.c.table.is_not(None), ~found.exists()),
+            sa.select(text_literal(NOTIFY)).where(~fires(oid(tables.task_outbox.name)).exists()),
+            *(
+                sa.select(text_literal(name)).where(
+                    oid(tables.task_batches.name).is_not(None),
+                    sa.or_(~fires(oid(of_table), name).exists(), _partitions_without(oid(of_table), name).exists()),
+                )
+                for of_table, name in (OF_BATCHES | OF_RELAYS).items()
+            ),
+            _without_primary_key(oid(tables.execution_events.name)),
+        )
+        return sa.select(missing.subquery("missing"))
+
+    def misplaced_functions(self) -> sa.Select[Any]:
+        """Select our functions that do not name the schema of our tables: the trigger functions, in any schema, and the
+        functions that users call, in the schema of the tables. `outboxq_notify` is not checked, because that function
+        finds its own table.
+        """
+        ours = (
+            sa.select(
+                pg_class.c.relnamespace,
+                sa.func.concat(text_literal(" "), sa.func.quote_ident(pg_namespace.c.nspname)).label("name"),
+            )
+            .join_from(pg_class, pg_namespace, pg_namespace.c.oid == pg_class.c.relnamespace)
+            .where(pg_class.c.oid == self.oid(tables.task_executions.name))
+            .subquery("ours")
+        )
+        triggers = sa.union_all(
+            *(
+                sa.select(self.oid(one).label("oid"), text_literal(name).label("name"))
+                for one, name in (OF_BATCHES | OF_RELAYS).items()
+            )
+        ).subquery("triggers")
+        fired = sa.select(pg_trigger.c.tgfoid).where(
+            pg_trigger.c.tgrelid == triggers.c.oid, pg_trigger.c.tgname == triggers.c.name
+        )
+        beside = sa.and_(
+            _function.c.pronamespace == ours.c.relnamespace,
+            _function.c.proname.in_([text_literal(name) for name in FUNCTIONS]),
+        )
+        names = [sa.func.strpos(_function.c.prosrc, ours.c.name.concat(text_literal(f".{one}"))) for one in _NAMED]
+        return (
+            sa.select(_function.c.proname.label("id"))
+            .join_from(_function, ours, sa.or_(beside, _function.c.oid.in_(fired)))
+            .where(sa.func.greatest(*names) == sa.literal_column("0"))
+            .distinct()
+        )
+
+    def set_back(self) -> sa.Select[Any]:
+        """Select the sequence if it was set back. Selects no rows for a role that is not permitted to read the
+        sequence.
+        """
+        sequence = self.oid(tables.task_position.name)
+        may_look = sa.func.has_sequence_privilege(sequence, sa.literal_column("'USAGE, SELECT'"), type_=sa.Boolean)
+        last = sa.func.coalesce(sa.func.pg_sequence_last_value(sequence), sa.literal_column("0"), type_=sa.BigInteger)
+        is_set_back = sa.case((may_look, last < _largest()), else_=sa.literal_column("false", sa.Boolean))
+        return sa.select(text_literal(tables.task_position.name).label("id")).where(is_set_back)
+
+    def set_forward(self) -> Transition:
+        behind = self.set_back().subquery("behind")
+        number = sa.func.setval(self.oid(tables.task_position.name), _largest(), type_=sa.BigInteger)
+        raised = sa.select(behind.c.id, number.label("number"))
+        return Transition(steps={"raised": lambda _: raised}, returns="raised")
+
+    def columns_of(self, table: str) -> sa.Select[Any]:
+        return sa.select(pg_attribute.c.attname.label("name")).where(pg_attribute.c.attrelid == self.oid(table))
+
+    def server(self) -> sa.Select[Any]:
+        here = sa.func.current_database(type_=sa.Text)
+        return sa.select(  # type: ignore[return-value]
+            sa.literal_column("'PostgreSQL'", sa.Text).label("name"),
+            sa.func.current_setting(sa.literal_column("'server_version'"), type_=sa.Text).label("version"),
+            sa.func.pg_database_size(here, type_=sa.BigInteger).label("size"),
+            self.now.label("now"),
+        )
 
 
 def _partitions_without(of_table: sa.ColumnElement[Any], trigger: str) -> sa.Select[Any]:
@@ -172,107 +274,12 @@ def _without_primary_key(of_table: sa.ColumnElement[Any]) -> sa.Select[Any]:
     return sa.select(name).where(mine, holds_rows, ~key.exists())
 
 
-def misplaced_in_sqlite() -> sa.Select[Any]:
-    """Select no rows: on SQLite, a trigger is in the same file as its table."""
-    return sa.select(_schema.c.name.label("id")).where(sa.false())
-
-
-def misplaced_in_postgresql(oid: Oid) -> sa.Select[Any]:
-    """Select our functions that do not name the schema of our tables: the trigger functions, in any schema, and the
-    functions that users call, in the schema of the tables. `outboxq_notify` is not checked, because that function finds
-    its own table.
-    """
-    ours = (
-        sa.select(
-            pg_class.c.relnamespace,
-            sa.func.concat(text_literal(" "), sa.func.quote_ident(pg_namespace.c.nspname)).label("name"),
-        )
-        .join_from(pg_class, pg_namespace, pg_namespace.c.oid == pg_class.c.relnamespace)
-        .where(pg_class.c.oid == oid(tables.task_executions.name))
-        .subquery("ours")
-    )
-    triggers = sa.union_all(
-        *(
-            sa.select(oid(one).label("oid"), text_literal(name).label("name"))
-            for one, name in (OF_BATCHES | OF_RELAYS).items()
-        )
-    ).subquery("triggers")
-    fired = sa.select(pg_trigger.c.tgfoid).where(
-        pg_trigger.c.tgrelid == triggers.c.oid, pg_trigger.c.tgname == triggers.c.name
-    )
-    beside = sa.and_(
-        _function.c.pronamespace == ours.c.relnamespace,
-        _function.c.proname.in_([text_literal(name) for name in FUNCTIONS]),
-    )
-    names = [sa.func.strpos(_function.c.prosrc, ours.c.name.concat(text_literal(f".{one}"))) for one in _NAMED]
-    return (
-        sa.select(_function.c.proname.label("id"))
-        .join_from(_function, ours, sa.or_(beside, _function.c.oid.in_(fired)))
-        .where(sa.func.greatest(*names) == sa.literal_column("0"))
-        .distinct()
-    )
-
-
 def fires(of_table: sa.ColumnElement[Any], name: str = NOTIFY) -> sa.Select[Any]:
     """Select one row if the table with this oid, such as the outbox, has this trigger, and the trigger is enabled."""
     return sa.select(pg_trigger.c.tgname).where(
         pg_trigger.c.tgrelid == of_table,
         pg_trigger.c.tgname == text_literal(name),
         pg_trigger.c.tgenabled.in_([text_literal("O"), text_literal("A")]),
-    )
-
-
-def set_back_in_sqlite() -> sa.Select[Any]:
-    """Select the counter of positions (the outbox's AUTOINCREMENT) if it was set back."""
-    return sa.select(_COUNTER.label("id")).where(_is_set_back())
-
-
-def set_forward_in_sqlite() -> Transition:
-    """Advance the counter, whose row may be missing."""
-    mine = _sequence.c.name == _COUNTER
-    zero = sa.select(_COUNTER, sa.literal_column("0", sa.Integer)).where(
-        ~sa.select(_sequence.c.name).where(mine).exists()
-    )
-    added = sa.insert(_sequence).from_select(["name", "seq"], zero)
-    raised = sa.update(_sequence).where(mine, _is_set_back()).values(seq=_largest()).returning(_COUNTER.label("id"))
-    return Transition(steps={"added": lambda _: added, "raised": lambda _: raised}, returns="raised")
-
-
-def set_back_in_postgresql(oid: Oid) -> sa.Select[Any]:
-    """Select the sequence if it was set back. Selects no rows for a role that is not permitted to read the sequence."""
-    sequence = oid(tables.task_position.name)
-    may_look = sa.func.has_sequence_privilege(sequence, sa.literal_column("'USAGE, SELECT'"), type_=sa.Boolean)
-    last = sa.func.coalesce(sa.func.pg_sequence_last_value(sequence), sa.literal_column("0"), type_=sa.BigInteger)
-    is_set_back = sa.case((may_look, last < _largest()), else_=sa.literal_column("false", sa.Boolean))
-    return sa.select(text_literal(tables.task_position.name).label("id")).where(is_set_back)
-
-
-def set_forward_in_postgresql(oid: Oid) -> Transition:
-    behind = set_back_in_postgresql(oid).subquery("behind")
-    number = sa.func.setval(oid(tables.task_position.name), _largest(), type_=sa.BigInteger)
-    raised = sa.select(behind.c.id, number.label("number"))
-    return Transition(steps={"raised": lambda _: raised}, returns="raised")
-
-
-def columns_in_postgresql(table_oid: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Select the columns of the table with this oid; the oid may be NULL."""
-    return sa.select(pg_attribute.c.attname.label("name")).where(pg_attribute.c.attrelid == table_oid)
-
-
-def columns_in_sqlite(table: str) -> sa.Select[Any]:
-    """Select the columns of the table. Selects no rows if there is no such table."""
-    columns = sa.func.pragma_table_info(table).table_valued("name").alias("columns")
-    return sa.select(columns.c.name)
-
-
-def server_of_postgresql(now: Any) -> sa.Select[Any]:
-    """Select the values of `Grammar.server` on PostgreSQL."""
-    here = sa.func.current_database(type_=sa.Text)
-    return sa.select(
-        sa.literal_column("'PostgreSQL'", sa.Text).label("name"),
-        sa.func.current_setting(sa.literal_column("'server_version'"), type_=sa.Text).label("version"),
-        sa.func.pg_database_size(here, type_=sa.BigInteger).label("size"),
-        now.label("now"),
     )
 
 
@@ -371,18 +378,6 @@ def autovacuums(options: Any) -> sa.ColumnElement[bool]:
         "'{autovacuum_enabled=false,autovacuum_enabled=off,autovacuum_enabled=no,autovacuum_enabled=0}'::text[]"
     )
     return sa.and_(*server, sa.not_(sa.func.coalesce(options.op("&&", is_comparison=True)(off), sa.false())))
-
-
-def server_of_sqlite(now: Any) -> sa.Select[Any]:
-    """Select the values of `Grammar.server` on SQLite."""
-    pages = sa.func.pragma_page_count().table_valued("page_count").alias("pages")
-    sizes = sa.func.pragma_page_size().table_valued("page_size").alias("sizes")
-    return sa.select(
-        sa.literal_column("'SQLite'", sa.Text).label("name"),
-        sa.func.sqlite_version(type_=sa.Text).label("version"),
-        (pages.c.page_count * sizes.c.page_size).label("size"),
-        now.label("now"),
-    ).select_from(pages.join(sizes, sa.literal_column("true")))
 
 
 def _is_set_back() -> sa.ColumnElement[bool]:

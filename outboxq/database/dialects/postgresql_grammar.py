@@ -11,12 +11,12 @@ from sqlalchemy.dialects.postgresql import INT8MULTIRANGE, JSONB, insert
 
 from .. import queue_order
 from ..column_types import Instant, Packed, Xid, Xid8
-from ..grammar import Columns, Grammar, Statement, Transition, limit
+from ..grammar import Columns, Grammar, Statement, limit
 from ..tables import task_outbox, task_position
-from . import catalogue
+from .catalogue import PostgresCatalogue
 
 
-class PostgresGrammar(Grammar):
+class PostgresGrammar(PostgresCatalogue):
     """PostgreSQL's spelling, with one clock for a transition: `clock_timestamp()` as a scalar subquery, or the injected
     :now.
 
@@ -250,26 +250,8 @@ class PostgresGrammar(Grammar):
         )
         return _delete(self, sa.select(first.c.ctid).union_all(sa.select(rest.c.ctid)), found)
 
-    def columns_of(self, table: str) -> sa.Select[Any]:
-        return catalogue.columns_in_postgresql(self.oid(table))
-
-    def missing_parts(self) -> sa.Select[Any]:
-        return catalogue.missing_from_postgresql(self.oid)
-
-    def misplaced_functions(self) -> sa.Select[Any]:
-        return catalogue.misplaced_in_postgresql(self.oid)
-
-    def set_back(self) -> sa.Select[Any]:
-        return catalogue.set_back_in_postgresql(self.oid)
-
-    def set_forward(self) -> Transition:
-        return catalogue.set_forward_in_postgresql(self.oid)
-
     def oid(self, name: str) -> sa.ColumnElement[Any]:
         return sa.func.to_regclass(f"{self.schema}.{name}" if self.schema else name)
-
-    def server(self) -> sa.Select[Any]:
-        return catalogue.server_of_postgresql(self.now)
 
     def is_standby(self) -> sa.Select[Any]:
         return sa.select(sa.literal_column("1").label("found")).where(sa.func.pg_is_in_recovery())

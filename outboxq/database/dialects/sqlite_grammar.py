@@ -13,12 +13,12 @@ from sqlalchemy.types import TypeEngine
 from ...model import EARLIEST, LATEST
 from .. import queue_order
 from ..column_types import Instant
-from ..grammar import Columns, Grammar, Statement, limit, text_literal
+from ..grammar import Columns, Statement, limit, text_literal
 from ..tables import task_outbox
-from . import catalogue
+from .catalogue import SqliteCatalogue
 
 
-class SqliteGrammar(Grammar):
+class SqliteGrammar(SqliteCatalogue):
     one_statement = False
 
     @property
@@ -210,17 +210,8 @@ class SqliteGrammar(Grammar):
         )
         return sa.delete(task_outbox).where(task_outbox.c.id.in_(picked)).returning(*queue_order.taken(self))
 
-    columns_of = staticmethod(catalogue.columns_in_sqlite)
-    missing_parts = staticmethod(catalogue.missing_from_sqlite)
-    misplaced_functions = staticmethod(catalogue.misplaced_in_sqlite)
-    set_back = staticmethod(catalogue.set_back_in_sqlite)
-    set_forward = staticmethod(catalogue.set_forward_in_sqlite)
-
     def oid(self, name: str) -> sa.ColumnElement[Any]:  # noqa: ARG002
         return sa.null()
-
-    def server(self) -> sa.Select[Any]:
-        return catalogue.server_of_sqlite(self.now)
 
     def is_standby(self) -> sa.Select[Any]:
         return sa.select(sa.literal_column("1").label("found")).where(sa.literal_column("0"))
