@@ -169,7 +169,7 @@ class TaskContext(Answering):
     """The headers, once they have been requested."""
 
     def __init__(
-        self, claim: Claim, *, max_attempts: int | None, stopping: threading.Event, outbox: object = None
+        self, claim: Claim, *, max_attempts: int | None, stopping: threading.Event, outbox: Any = None
     ) -> None:
         self.task_id: Final[UUID] = claim.id
         """The task's id. It is the same in every attempt, so it can serve as an idempotency key for external services.
@@ -301,9 +301,7 @@ class TaskContext(Answering):
         """
         if self.batch_id is None:
             raise InvalidCall(f"task {self.task_id} ({self.task_name}) is not in a batch or a chain")
-        outbox: Any = self.outbox
-        found: TaskBatch = outbox.batch_of(self)
-        return found
+        return self.outbox.batch_of(self)  # type: ignore[no-any-return]
 
     @property
     def previous(self) -> Any:
@@ -312,8 +310,7 @@ class TaskContext(Answering):
         Raises InvalidCall for the first task in a chain, and for a task outside a chain. Raises TaskNotFound if the
         previous task was deleted.
         """
-        outbox: Any = self.outbox
-        return outbox.previous_of(self)
+        return self.outbox.previous_of(self)
 
     @property
     def lost(self) -> bool:
@@ -545,12 +542,9 @@ class TaskContextFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         """Set the fields that the record does not have yet. Every record passes."""
         context = current.get()
-        for name, value in zip(LOG_FIELDS, _values(context), strict=True):
+        values: tuple[str | int | None, ...] = (None,) * len(LOG_FIELDS)
+        if context is not None:
+            values = str(context.task_id), context.task_name, context.queue, context.attempt
+        for name, value in zip(LOG_FIELDS, values, strict=True):
             record.__dict__.setdefault(name, value)
         return True
-
-
-def _values(context: TaskContext | None) -> tuple[str | int | None, ...]:
-    if context is None:
-        return (None,) * len(LOG_FIELDS)
-    return str(context.task_id), context.task_name, context.queue, context.attempt

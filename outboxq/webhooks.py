@@ -39,8 +39,6 @@ _LEAST_KEY, _MOST_KEY = 24, 64
 _READ_AT_MOST = 65_536
 """The maximum number of bytes to read from a response. Only the response's status matters."""
 _TRACE = frozenset({"traceparent", "tracestate"})
-_OK = range(200, 300)
-_GONE = 410
 _NAT64 = IPv6Network("64:ff9b::/96")
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
 """The only IPv6 addresses that are public. Python treats other addresses, such as site-local ones, as global too."""
@@ -105,9 +103,9 @@ class Webhook:
         """
         is_event = Body(self.body) is Body.CLOUDEVENT
         body = (event.as_json() if is_event else event.data).encode()
-        trace = {name: value for name, value in event.headers.items() if name in _TRACE}
+        sendable = {name: value for name, value in event.headers.items() if value.isascii() and value.isprintable()}
         headers = {
-            **{name: value for name, value in trace.items() if value.isascii() and value.isprintable()},
+            **{name: value for name, value in sendable.items() if name in _TRACE},
             **signed_headers(str(event.id), body, self.secret),
             "content-type": f"application/{'cloudevents+' if is_event else ''}json",
             "user-agent": "outboxq",
@@ -116,9 +114,9 @@ class Webhook:
             status, after = self._post(body, headers)
         except (OSError, UnicodeError, http.client.HTTPException) as error:
             raise WebhookFailed(f"{self} cannot be delivered: {type(error).__name__}: {error}") from None
-        if status == _GONE:
+        if status == 410:
             raise EndpointGone(f"the endpoint of {self} answered 410: it no longer exists")
-        if status not in _OK:
+        if not 200 <= status < 300:
             failed = WebhookFailed(f"the endpoint of {self} answered {status}")
             if (wait := _seconds_of(after)) is not None:
                 failed.retry_after = min(wait, _LONGEST_WAIT)

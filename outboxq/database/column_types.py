@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, tzinfo
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Self
 from uuid import UUID
 
@@ -19,21 +19,18 @@ from ..model import TaskStatus
 class UtcDateTime(TypeDecorator[datetime]):
     """`timestamptz`, read back in UTC, whatever the session's time zone is."""
 
-    impl = DateTime(timezone=True)
+    impl: TypeEngine[Any] = DateTime(timezone=True)
     cache_ok = True
 
     def result_processor(self, dialect: Dialect, coltype: object) -> Any:  # noqa: ARG002 - bypasses the stock type
         return _in_utc
 
 
-class BoundedUtcDateTime(TypeDecorator[datetime]):
+class BoundedUtcDateTime(UtcDateTime):
     """`timestamptz` from 1970 to 9000, bounded by a domain, so that Python can read every value."""
 
     impl = DOMAIN("outboxq_instant", DateTime(timezone=True), create_type=False)
     cache_ok = True
-
-    def result_processor(self, dialect: Dialect, coltype: object) -> Any:  # noqa: ARG002
-        return _in_utc
 
 
 class IsoDateTime(TypeDecorator[datetime]):
@@ -138,7 +135,7 @@ class UnreadableInstant(datetime):
         return self
 
     def __reduce_ex__(self, _protocol: object) -> tuple[Any, ...]:
-        return _unreadable, (self.stored, self.year > 1)
+        return partial(UnreadableInstant.of, is_late=self.year > 1), (self.stored,)
 
     def isoformat(self, sep: str = "T", timespec: str = "auto") -> str:  # noqa: ARG002
         return self.stored
@@ -148,10 +145,6 @@ class UnreadableInstant(datetime):
 
     def __str__(self) -> str:
         return self.stored
-
-
-def _unreadable(stored: str, is_late: bool) -> UnreadableInstant:
-    return UnreadableInstant.of(stored, is_late=is_late)
 
 
 class UnreadableId(str):
@@ -197,23 +190,23 @@ def parameter_type(kind: TypeEngine[Any]) -> TypeEngine[Any]:
     return Instant if isinstance(kind, UtcDateTime) else type(kind)()
 
 
-def _bounded(kind: TypeEngine[Any], name: str, base: TypeEngine[Any]) -> TypeEngine[Any]:
+def _bounded(kind: TypeEngine[Any], name: str) -> TypeEngine[Any]:
     """Return a column type with bounds: on PostgreSQL a domain, on SQLite a CHECK on the table.
 
     On PostgreSQL, a CHECK makes an enqueue two to twenty microseconds slower, because the CHECK is parsed for each
     statement. A domain's CHECK is parsed once.
     """
-    return kind.with_variant(DOMAIN(name, base, create_type=False), "postgresql")
+    return kind.with_variant(DOMAIN(name, kind, create_type=False), "postgresql")
 
 
 BoundedInstant: TypeEngine[datetime] = Instant.with_variant(BoundedUtcDateTime(), "postgresql")
 """The type for columns that hold times: from 1970 to 9000, without infinities."""
-Seconds: TypeEngine[Any] = _bounded(Double(), "outboxq_seconds", Double())
+Seconds: TypeEngine[Any] = _bounded(Double(), "outboxq_seconds")
 """A number of seconds greater than 0 and at most 3,200,000,000 (a little over a hundred years)."""
-Attempts: TypeEngine[Any] = _bounded(Integer(), "outboxq_attempts", Integer())
+Attempts: TypeEngine[Any] = _bounded(Integer(), "outboxq_attempts")
 """A number of at least 1, small enough that adding 1 does not overflow."""
-Recoveries: TypeEngine[Any] = _bounded(Integer(), "outboxq_recoveries", Integer())
-Number: TypeEngine[Any] = _bounded(BigInteger(), "outboxq_number", BigInteger())
+Recoveries: TypeEngine[Any] = _bounded(Integer(), "outboxq_recoveries")
+Number: TypeEngine[Any] = _bounded(BigInteger(), "outboxq_number")
 """A position or a lease token: at most 10**18, so that there is always a higher number."""
 BigId = BigInteger().with_variant(Integer, "sqlite")  # only INTEGER PRIMARY KEY is SQLite's rowid
 Status: TypeEngine[Any] = Enum(

@@ -27,11 +27,8 @@ def ensure_psycopg() -> None:
     try:
         import psycopg  # noqa: F401
     except ImportError as error:
-        why = (
-            "is not installed"
-            if getattr(error, "name", None) == "psycopg"
-            else f"cannot be imported ({_first_line(error)})"
-        )
+        reason = str(error).partition("\n")[0]
+        why = "is not installed" if error.name == "psycopg" else f"cannot be imported ({reason})"
         raise ConfigurationError(f"for PostgreSQL, outboxq uses psycopg 3, which {why}; run: {_INSTALL}") from error
     found = version("psycopg")
     if tuple(int(part) for part in found.split(".")[:3] if part.isdigit()) < OLDEST_PSYCOPG:
@@ -92,7 +89,3 @@ def _classes(name: str) -> tuple[type[Any], ...]:
     """
     found = getattr(sys.modules.get("psycopg"), name, None)
     return () if found is None else (found,)
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0]

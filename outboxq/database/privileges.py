@@ -7,12 +7,11 @@ run as these roles, once with all privileges, and once without each privilege in
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
 from ..model.options import OPTION_COLUMNS
-from .tables import metadata
 
 
 class Role(StrEnum):
@@ -82,7 +81,7 @@ def rights(role: Role, features: Collection[Feature] = ()) -> tuple[Right, ...]:
     named: dict[tuple[Kind, str, Privilege], list[tuple[str, ...]]] = {}
     of_features = [right for one in sorted(given) for right in _FEATURES[one]]
     of_several = [right for several, some in _TOGETHER.items() if several <= given for right in some]
-    for right in (*_ROLES[role], *of_features, *of_several):
+    for right in (*_ROLES[role], *_on_every_table(role), *of_features, *of_several):
         named.setdefault((right.kind, right.name, right.privilege), []).append(right.columns)
     return (
         *_ON_SCHEMA[role],
@@ -109,14 +108,24 @@ def _on(name: str, privileges: str) -> tuple[Right, ...]:
     return tuple(found)
 
 
+def _on_every_table(role: Role) -> Iterator[Right]:
+    """Yield the privileges that the role has on all tables, except those that a viewer does not read."""
+    if role in {Role.VIEWER, Role.OPERATOR}:
+        from .tables import metadata  # imported here, because the help of a command does not need SQLAlchemy
+
+        for name in sorted(metadata.tables):
+            if role is Role.OPERATOR:
+                yield from _on(name, _EVERYTHING)
+            elif name not in _UNREAD:
+                yield from _on(name, "SELECT")
+
+
 _USE = (Right(kind=Kind.SCHEMA, privilege=Privilege.USAGE),)
 _VERSION = _on("outboxq_alembic_version", "SELECT")
 _DRAWS = (Right(kind=Kind.SEQUENCE, name="task_position", privilege=Privilege.USAGE),)
 _COUNTS = (Right(kind=Kind.SEQUENCE, name="task_position", privilege=Privilege.SELECT),)
 _SLEEPERS = _on("sleeping_workers", "SELECT (queue, session, wakes_at)")
-_TABLES = sorted(metadata.tables)
 _UNREAD = ("inbox_messages", "sleeping_workers", "task_batch_changes")
-_READABLE = tuple(right for name in _TABLES if name not in _UNREAD for right in _on(name, "SELECT"))
 _EVERYTHING = "SELECT; INSERT; UPDATE; DELETE"
 
 _ON_SCHEMA = {**dict.fromkeys(Role, _USE), Role.MIGRATOR: (*_USE, Right(kind=Kind.SCHEMA, privilege=Privilege.CREATE))}
@@ -155,10 +164,9 @@ _ROLES = {
         *_on("workers", _EVERYTHING),
         *_DRAWS,
     ),
-    Role.VIEWER: (*_VERSION, *_READABLE, *_COUNTS),
+    Role.VIEWER: (*_VERSION, *_COUNTS),
     Role.OPERATOR: (
         *_VERSION,
-        *(right for name in _TABLES for right in _on(name, _EVERYTHING)),
         *_DRAWS,
         *_COUNTS,
         Right(kind=Kind.SEQUENCE, name="task_position", privilege=Privilege.UPDATE),

@@ -11,6 +11,9 @@ from typing import Any, Final, Self
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import array
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import DDLElement
+from sqlalchemy.sql.compiler import DDLCompiler
 
 from ..model.wording import plural
 from .dialects import Dialect, Execute
@@ -196,12 +199,7 @@ def statement_shown(query: str) -> str:
 
 
 def _lock(dialect: Dialect, execute: Execute, places: Sequence[tuple[str, str]], mode: str) -> None:
-    """Lock these tables, each given as its schema and its name, until the transaction ends. Locking a table also locks
-    its partitions.
-    """
-    quote = dialect.compiler.identifier_preparer.quote
-    names = ", ".join(f"{quote(schema)}.{quote(name)}" for schema, name in places)
-    execute(f"LOCK TABLE {names} IN {mode} MODE", {})
+    execute(str(LockTables(places, mode).compile(dialect=dialect.compiler)), {})
 
 
 def _locks_of(one: Holder) -> str:
@@ -243,6 +241,21 @@ def select_places(g: Grammar) -> sa.Select[Any]:
         .where(pg_class.c.oid.in_(wanted))
         .order_by(pg_class.c.relname == sa.literal_column(f"'{VERSION_TABLE}'"), pg_class.c.relname)
     )
+
+
+class LockTables(DDLElement):
+    """Lock these tables in this mode, one after the other, until the transaction ends."""
+
+    def __init__(self, tables: Sequence[tuple[str, str]], mode: str) -> None:
+        """`tables` contains the schema and the name of each table. Locking a table also locks its partitions."""
+        self.tables, self.mode = tables, mode
+
+
+@compiles(LockTables)
+def _lock_tables(element: LockTables, compiler: DDLCompiler, **_: object) -> str:
+    quote = compiler.preparer.quote
+    names = ", ".join(f"{quote(schema)}.{quote(name)}" for schema, name in element.tables)
+    return f"LOCK TABLE {names} IN {element.mode} MODE"
 
 
 def limits(_: Grammar) -> sa.Select[Any]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
 
@@ -95,16 +95,8 @@ def sources_of(states: Iterable[ReceiverState]) -> list[SourceState]:
 
 def as_stored(states: Iterable[ReceiverState]) -> str | None:
     """Return the states as they are stored with a worker; None for a worker without receivers."""
-    listed = [
-        {
-            "source": one.source,
-            "tasks": one.tasks,
-            "failing_since": None if one.failing_since is None else one.failing_since.isoformat(),
-            "last_error": one.last_error,
-        }
-        for one in states
-    ]
-    return json.dumps(listed, ensure_ascii=False) if listed else None
+    listed = [asdict(one) for one in states]
+    return json.dumps(listed, ensure_ascii=False, default=datetime.isoformat) if listed else None
 
 
 def read_states(stored: str | None) -> tuple[ReceiverState, ...]:

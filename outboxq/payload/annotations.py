@@ -47,7 +47,11 @@ def codec_for(parameter: inspect.Parameter, namespace: dict[str, Any], *, check_
     With `check_types`, a value of a plain type must match the annotation; without it, only None is checked. Raises
     CodecError if the annotation does not resolve or its values cannot be read back.
     """
-    return _Compiler(check_types, {}).parameter(_resolve(parameter.annotation, namespace), parameter.default)
+    annotation: object = Any
+    if parameter.annotation is not parameter.empty:
+        annotated = types.SimpleNamespace(__annotations__={"it": parameter.annotation})
+        annotation = _hints(annotated, namespace)["it"]
+    return _Compiler(check_types, {}).parameter(annotation, parameter.default)
 
 
 @dataclasses.dataclass(eq=False)
@@ -193,12 +197,6 @@ def _merged(members: list[Codec]) -> PlainCodec:
 
 def _types(members: list[Codec]) -> frozenset[str]:
     return frozenset(kind for member in members for kind in member.json_types)
-
-
-def _resolve(annotation: object, namespace: dict[str, Any]) -> object:
-    if annotation is inspect.Parameter.empty:
-        return Any
-    return _hints(types.SimpleNamespace(__annotations__={"it": annotation}), namespace)["it"]
 
 
 def _hints(annotated: Any, namespace: dict[str, Any] | None = None) -> dict[str, Any]:

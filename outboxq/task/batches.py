@@ -132,15 +132,12 @@ class OpenBatch(AbstractContextManager["OpenBatch[R_co]"]):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
-            cure = replacement(Guess.ATTRIBUTE, "the batch", name)
-            if name in _OF_OPEN_BATCH:
-                text = f"the batch has no {name!r} yet: it {_NOT_MADE}"
-            else:
-                text = f"a batch has no {name!r}{instead_of(cure)}"
+            hint = f"the batch has no {name!r} yet: it {_NOT_MADE}"
+            cure = instead_of(replacement(Guess.ATTRIBUTE, "the batch", name))
+            text = hint if name in {"id", "then_id"} else f"a batch has no {name!r}{cure}"
             raise AttributeError(text, name=name, obj=self)
 
 
-_OF_OPEN_BATCH = frozenset({"id", "then_id"})
 _IN_A_BATCH = "task.using(batch).enqueue(…) in the `with` block"
 _NOT_MADE = "is created by a `with` block; write `with outbox.batch(…) as batch:`, and call task.using(batch) inside it"
 
@@ -170,11 +167,7 @@ class ChainHandle(Sourced[R_co]):
                 f"the handle of chain {self.id} does not know its outbox, because it was pickled or copied; write "
                 "outbox.result(handle.task_ids[-1])"
             )
-        found: R_co = self._known_source.result(self.task_ids[-1], timeout)
-        return found
-
-
-_OF_HANDLE = frozenset({"id", "result", "task_ids"})
+        return self._known_source.result(self.task_ids[-1], timeout)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,8 +188,8 @@ class Chain(Generic[R_co]):
 
         def __getattr__(self, name: str) -> object:
             hint = f"the chain has no {name!r} yet: enqueue it with outbox.chain(…).using(session).enqueue(), and use the handle that this returns"
-            cure = replacement(Guess.ATTRIBUTE, "a chain", name)
-            text = hint if name in _OF_HANDLE else f"a chain has no {name!r}{instead_of(cure)}"
+            cure = instead_of(replacement(Guess.ATTRIBUTE, "a chain", name))
+            text = hint if name in {"id", "result", "task_ids"} else f"a chain has no {name!r}{cure}"
             raise AttributeError(text, name=name, obj=self)
 
         def __or__(self, other: object) -> object:
@@ -433,8 +426,7 @@ class RunningBatch:
     @memoized_property
     def record(self) -> Batch:
         """The batch's row. Raises BatchNotFound if the batch was pruned."""
-        found: Batch = self.outbox.store.batches.get(self.id, using=self._within)
-        return found
+        return self.outbox.store.batches.get(self.id, using=self._within)  # type: ignore[no-any-return]
 
     name = property(attrgetter("record.name"), doc="The name that the batch was given, or None.")
     size = property(attrgetter("record.size"), doc="The number of tasks in the batch, as in `Batch.size`.")
@@ -459,8 +451,7 @@ class RunningBatch:
             yield BatchFailure(task_id=member.id, task_name=member.task_name, status=member.status, error=member.error)
 
     def _members(self, statuses: frozenset[TaskStatus]) -> Iterator[Member]:
-        record = self.record
-        hidden = set(record.then_ids) if record.kind is BatchKind.BATCH else set()
+        hidden = set(self.record.then_ids) if self.record.kind is BatchKind.BATCH else set()
         for member in self.outbox.store.batches.members(self.id, statuses, using=self._within):
             if member.id not in hidden:
                 yield member

@@ -194,11 +194,10 @@ def bulk(ctx: TaskContext, selection: dict[str, str], reason: str, counted: int)
     The changes are committed in batches of 500. Each commit also updates the number of changes in the action's record,
     which has this task's id. If the worker stops, the next run makes the remaining changes.
     """
-    outbox: OutboxRef = ctx.outbox  # type: ignore[assignment]
     wanted = Selection.of_json(selection)
     if wanted.snapshot is None:
         raise InvalidArgument(f"the selection of {BULK} has no snapshot, so it is not known which tasks were counted")
-    store = outbox.store
+    store: Store = ctx.outbox.store
     recorded = store.actions.get(ctx.task_id)
     before = 0 if recorded is None else recorded.changed  # by earlier runs of this task
     left = None if wanted.limit is None else wanted.limit - before
@@ -244,8 +243,8 @@ def prune(ctx: TaskContext, seconds: float) -> int:
 
     Each batch of tasks is committed separately. If the worker stops, the next run deletes the rest.
     """
-    outbox: OutboxRef = ctx.outbox  # type: ignore[assignment]
-    deleted = outbox.store.prune(timedelta(seconds=seconds), stop=lambda: ctx.should_stop)
+    store: Store = ctx.outbox.store
+    deleted = store.prune(timedelta(seconds=seconds), stop=lambda: ctx.should_stop)
     ctx.checkpoint()
     return deleted
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import Any
 
 from ..context import TaskContext
 from ..errors import ConfigurationError, InvalidArgument, InvalidCall, InvalidTarget, MessageUnreadable, PayloadError
@@ -20,41 +20,24 @@ from ..model.transports import Message, Source
 from ..model.uuid7 import uuid7
 from ..payload.parameters import dump_payload
 from ..retry import RetryPolicy
-from ..store import Store
 from ..store.messages.inbox import KEPT, Arrival
 from ..webhooks import WebhookSource
 from .registry import Receiver, TaskRegistry
+from .results import AwaitedResults
 from .task import ContextTask, Task, subscriptions_of
 
 UNREADABLE = "outboxq.unreadable_message"
 """The name of the task that keeps a message that could not become a task."""
 
 
-class Declares(Protocol):
-    """The part of an Outbox that declares tasks."""
-
-    @property
-    def tasks(self) -> TaskRegistry: ...
-
-    @property
-    def task(self) -> Any: ...
-
-
-class Receives(Protocol):
-    """The part of an Outbox that receives webhooks."""
-
-    @property
-    def tasks(self) -> TaskRegistry: ...
-
-    @property
-    def store(self) -> Store: ...
-
-
-class Receivers:
+class Receivers(AwaitedResults):
     """An Outbox's receivers."""
 
+    task: Any
+    """`Outbox.task`, which declares a function as a task."""
+
     def receive(
-        self: Declares,
+        self,
         topics: str | Sequence[str],
         /,
         *,
@@ -107,7 +90,7 @@ class Receivers:
         return declare
 
     def receive_webhook(
-        self: Receives,
+        self,
         headers: Mapping[str, str],
         body: bytes,
         *,
@@ -174,7 +157,8 @@ class Reader:
         the attributes in its headers identify it too.
         """
         source = _storable(str(self._source))
-        fields: dict[str, Any] = {name: _stored(getattr(message, name)) for name in ("id", "type", "source")}
+        given = {name: getattr(message, name) for name in ("id", "type", "source")}
+        fields: dict[str, Any] = {name: None if text is None else _storable(text) for name, text in given.items()}
         fields["headers"] = {_storable(name): _storable(value) for name, value in message.headers.items()}
         fields["body"] = _storable(message.body.decode(errors="backslashreplace"))
         args = {"source": source, "reason": _storable(reason), "message": fields}
@@ -218,10 +202,6 @@ def _arrival(receiver: Receiver, event: ReceivedEvent) -> Arrival:
     )
 
 
-def _stored(text: str | None) -> str | None:
-    return None if text is None else _storable(text)
-
-
 def _storable(text: str) -> str:
     """Return the text in a form that every database can store."""
     return text.replace("\0", "\\x00").encode(errors="backslashreplace").decode()
@@ -231,9 +211,8 @@ def _unreadable_task(outbox: OutboxRef) -> Task[..., Any]:
     """Return the task that keeps a message. The task fails immediately; when redriven, it reads the message again."""
 
     def unreadable_message(ctx: TaskContext, source: str, reason: str, message: dict[str, Any]) -> None:
-        tasks: TaskRegistry = ctx.outbox.tasks  # type: ignore[attr-defined]
         again = Message(**{**message, "body": message["body"].encode()})
-        for known, receivers in tasks.receivers:
+        for known, receivers in ctx.outbox.tasks.receivers:
             if str(known) == source:
                 with suppress(MessageUnreadable):  # the new reason may differ, because the text differs from the bytes
                     outbox.store.inbox.receive(Reader(known, receivers).arrivals(again))

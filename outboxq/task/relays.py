@@ -15,7 +15,7 @@ from ..errors import ConfigurationError, EndpointGone, EventRefused, InvalidArgu
 from ..model import OnDeadLetter, TaskOptions, duration
 from ..model.cloud_events import CloudEvent
 from ..model.options import bad_name, check_options, choice, is_name
-from ..model.relays import RELAY_PREFIX, NewRelay, OnRefused, check_relay, task_of
+from ..model.relays import NewRelay, OnRefused, check_relay, task_of
 from ..model.subscriptions import Subscription, patterns_of
 from ..model.transports import Transport
 from ..model.unknown_options import naming_options
@@ -28,7 +28,6 @@ from .task import ContextTask, Task
 
 log = logging.getLogger("outboxq.worker")
 
-PREFIX = RELAY_PREFIX
 _WAIT = tenacity.wait_random_exponential(multiplier=10, max=6 * 3600)
 RETRY = RetryPolicy(max_attempts=20, wait=_WAIT)
 """The default retry policy for an event. The attempts are spread over about a day, because an endpoint may be down
@@ -123,11 +122,10 @@ class Relays(AwaitedResults):
                     f"queue=, retry= and on_dead_letter= of relay {name!r} are only for objects with send(); for a broker, use "
                     "shards=, on_refused= or timeout= instead"
                 )
-            return self._relay_to_broker(
-                to,  # type: ignore[arg-type]
-                _declared(name, topics, shards, on_refused),
-                timeout=timeout,
-            )
+            chosen = choice(OnRefused, on_refused, "on_refused")
+            declared = NewRelay(name=name, topics=patterns_of(topics), shards=shards, on_refused=chosen)
+            check_relay(declared)
+            return self._relay_to_broker(to, declared, timeout=timeout)  # type: ignore[arg-type]
         if (shards, on_refused, timeout) != (1, OnRefused.HOLD, PUBLISH_TIMEOUT):
             raise ConfigurationError(
                 f"shards=, on_refused= and timeout= of relay {name!r} are only for brokers; for an object with send(), use queue=, "
@@ -195,13 +193,6 @@ class Relays(AwaitedResults):
         self.tasks.add(task)
         self.tasks.relays[name] = relay
         return task
-
-
-def _declared(name: str, topics: str | Sequence[str], shards: int, on_refused: OnRefused | str) -> NewRelay:
-    chosen = choice(OnRefused, on_refused, "on_refused")
-    declared = NewRelay(name=name, topics=patterns_of(topics), shards=shards, on_refused=chosen)
-    check_relay(declared)
-    return declared
 
 
 def sync(store: Store, tasks: TaskRegistry, *, using: object = None) -> None:

@@ -78,7 +78,7 @@ class Wait:
             self.fail(self.not_found(f"there is no {self.what}"))
         elif standing.is_decided:
             self.done.set()
-        elif not standing.closed and standing.cancel_requested_at is None and not self._may_close():
+        elif not standing.closed and standing.cancel_requested_at is None and not self._may_be_committed:
             self.fail(
                 WaitRefused(
                     f"batch {standing.link.batch_id} is not closed, because its `with` block raised an error, so no task "
@@ -87,10 +87,9 @@ class Wait:
             )
         return self.done.is_set()
 
-    def _may_close(self) -> bool:
-        """Return whether the transaction of the batch's `with` block is open. If so, the block may still close the
-        batch.
-        """
+    @property
+    def _may_be_committed(self) -> bool:
+        """Return whether the transaction of the enqueue, or of the batch's `with` block, is open."""
         return self.transaction is not None and self.transaction.is_open
 
     def take_nothing(self, *, everything: bool) -> None:
@@ -114,7 +113,7 @@ class Wait:
             self.is_ahead = True
         elif self.is_found:
             self.fail(self.not_found(f"{self.what} was pruned while its result was being awaited"))
-        elif self.transaction is not None and self.transaction.is_open:
+        elif self._may_be_committed:
             if self.is_own:
                 self.fail(WaitRefused(f"{uncommitted(self.what)}; commit first, then wait for the result"))
         elif self._was_over:

@@ -179,8 +179,11 @@ def keep_private(engine: Engine) -> None:
             return
         if target in known:
             raise deleted(target)
-        if not Path(target).parent.is_dir():
-            raise _no_directory(target)
+        if not (parent := Path(target).parent).is_dir():
+            # An error like SQLite's own, but with the name of the file.
+            error = sqlite3.OperationalError(f"the directory {parent} of the SQLite file {target} does not exist")
+            error.sqlite_errorcode, error.sqlite_errorname = sqlite3.SQLITE_CANTOPEN, "SQLITE_CANTOPEN"
+            raise error
         with suppress(OSError):  # SQLite's own error is better
             _make(target)
             known.add(target)
@@ -323,13 +326,6 @@ def _said(name: str) -> tuple[str, dict[str, str]]:
         return name, {}
     parts = urlsplit(name)
     return unquote(parts.path), dict(parse_qsl(parts.query))
-
-
-def _no_directory(path: str) -> sqlite3.OperationalError:
-    """Return an error like SQLite's own, but with the name of the file."""
-    error = sqlite3.OperationalError(f"the directory {Path(path).parent} of the SQLite file {path} does not exist")
-    error.sqlite_errorcode, error.sqlite_errorname = sqlite3.SQLITE_CANTOPEN, "SQLITE_CANTOPEN"
-    return error
 
 
 def _make(path: str) -> None:
