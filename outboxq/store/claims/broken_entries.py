@@ -249,12 +249,10 @@ def claim_entries(g: Grammar) -> Transition:
         entry = task_outbox.alias("entry")
         free = sa.select(entry.c.id).where(g.among(entry.c.id, r["given"].c.entry_id)).with_for_update(skip_locked=True)
         picked = free.subquery("picked")
-        read = (
-            task_outbox.c[name].label(f"entry_{name}") for name in ("queue", "partition_key")
-        )  # reads the columns that a claim reads
-        return (
-            sa.delete(task_outbox).where(g.among(task_outbox.c.id, picked.c.id)).returning(*queue_order.taken(g), *read)
-        )
+        # A claim reads these columns too.
+        read = (task_outbox.c[name].label(f"entry_{name}") for name in ("queue", "partition_key"))
+        gone = sa.delete(task_outbox).where(g.among(task_outbox.c.id, picked.c.id))
+        return gone.returning(*queue_order.taken(g), *read)
 
     return claim_sql.claim(g, take, given=ENTRY)
 
@@ -265,8 +263,7 @@ def fail_entry(g: Grammar) -> Transition:
     """
     entry, execution = task_outbox.c, task_executions.c
 
-    def gone(_: Relations) -> Statement:
-        return sa.delete(task_outbox).where(entry.id == _entry_id).returning(entry.task_execution_id.label("id"))
+    gone = sa.delete(task_outbox).where(entry.id == _entry_id).returning(entry.task_execution_id.label("id"))
 
     def failed(r: Relations) -> Statement:
         return (
@@ -278,7 +275,7 @@ def fail_entry(g: Grammar) -> Transition:
 
     return Transition(
         steps={
-            "gone": gone,
+            "gone": lambda _: gone,
             "failed": failed,
             "event": lambda r: task_rows.event(
                 g, r["failed"].c, r["failed"], event_type=sql_literal(EventType.FAILED), data=g.json(error=_error)

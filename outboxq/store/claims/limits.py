@@ -167,20 +167,13 @@ class _Claim:
     def _wanted(self) -> int:
         return self.limit - len(self.found)
 
-    @property
-    def _cursor(self) -> str:
-        return self.cursors.get(self.key_limits.queue, "")
-
-    @_cursor.setter
-    def _cursor(self, key: str) -> None:
-        self.cursors[self.key_limits.queue] = key
-
     def _oldest(self) -> tuple[list[_Place], bool]:
         """Read the entries that have been due longest. Returns those of their keys that may start a task, and
         whether these are all the entries that are due.
         """
         budget = min(max(4 * self.limit, _LEAST), _MOST)
-        rows = self.target.run(limits_sql.oldest, self.values | {"budget": budget, "after": self._cursor})
+        after = self.cursors.get(self.key_limits.queue, "")
+        rows = self.target.run(limits_sql.oldest, self.values | {"budget": budget, "after": after})
         places: dict[str, _Place] = {}
         for row in rows:
             if row["entry_id"] is not None:
@@ -193,7 +186,7 @@ class _Claim:
 
         Returns True if all keys have been read.
         """
-        began = self._cursor
+        began = self.cursors.get(self.key_limits.queue, "")
         for after, upto in ((began, None), ("", began)):
             if upto == "":
                 break
@@ -202,7 +195,7 @@ class _Claim:
             if not self._wanted:
                 return False
             if last is not None:
-                self._cursor = last
+                self.cursors[self.key_limits.queue] = last
                 return False
         return True
 
@@ -253,7 +246,7 @@ class _Claim:
             found += heads
             self.expired |= expired
         self.found += found
-        self._cursor = picks[-1][0].key
+        self.cursors[self.key_limits.queue] = picks[-1][0].key
         self._spend(places, found)
 
     def _spend(self, places: Iterable[_Place], found: Iterable[Row]) -> None:

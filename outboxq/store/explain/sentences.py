@@ -91,7 +91,7 @@ def _running(task: TaskExecution, facts: Facts, progress: Progress | None) -> Ex
         if any(one.id != worker_id for one in facts.workers):
             return Explanation(Reason.LEASE_ENDED, f"{ended}; a live worker will recover the task")
         sentence = f"{ended}; there is no other live worker to recover the task; start one"
-        return Explanation(Reason.LEASE_ENDED, sentence, _another_worker(task.queue))
+        return Explanation(Reason.LEASE_ENDED, sentence, _start(task))
     left = f"its lease expires in {span_of(ends - now)}"
     if task.cancel_requested_at is not None:
         asked = f"it was asked to stop at {written(task.cancel_requested_at)}"
@@ -148,7 +148,7 @@ def _given_back(task: TaskExecution, row: Row, facts: Facts) -> Explanation | No
     released = "it has been released as unknown" + (f" {times} times since {written(since)}" if times > 1 else "")
     if missing.reason in {Reason.NO_WORKER, Reason.TOPIC_UNWANTED}:  # another worker like the last one would not help
         released += f", because the last worker did not know the task {task.task_name!r}; {IMPORT}"
-        missing = replace(missing, cures=_knowing_worker(task.queue))
+        missing = replace(missing, cures=_start(task, "a worker that knows it"))
     when = f"it will be tried again in {span_of(due - facts.now)}, at {written(due)}"
     return replace(missing, sentence=f"{missing.sentence}; {released}; {when}")
 
@@ -248,16 +248,16 @@ def _unmanned(task: TaskExecution, _row: Row, facts: Facts) -> Explanation | Non
     here = [one for one in facts.workers if one.works_on(task.queue)]
     if not here:
         sentence = f"no live worker serves its queue {task.queue!r}"
-        return Explanation(Reason.NO_WORKER, sentence, _another_worker(task.queue))
+        return Explanation(Reason.NO_WORKER, sentence, _start(task))
     taking = [one for one in here if one.takes(task.topic)]
     if not taking:
         what = "tasks without a topic" if task.topic is None else f"the topic {task.topic!r}"
         sentence = f"no live worker on its queue handles {what}"
-        return Explanation(Reason.TOPIC_UNWANTED, sentence, _another_worker(task.queue))
+        return Explanation(Reason.TOPIC_UNWANTED, sentence, _start(task))
     if knowing := [one for one in taking if task.task_name in one.task_names]:
         return None if any(one.asked_to is None for one in knowing) else _quiet(task, knowing)
     known = f"no live worker for its queue and topic knows the task {task.task_name!r}"
-    return Explanation(Reason.TASK_UNKNOWN, f"{known}; {IMPORT}", _knowing_worker(task.queue))
+    return Explanation(Reason.TASK_UNKNOWN, f"{known}; {IMPORT}", _start(task, "a worker that knows it"))
 
 
 def _quiet(task: TaskExecution, workers: Sequence[LiveWorker]) -> Explanation:
@@ -266,7 +266,7 @@ def _quiet(task: TaskExecution, workers: Sequence[LiveWorker]) -> Explanation:
     if len(workers) > _NAMED:
         sentence += f" and {len(workers) - _NAMED} more"
     resumed = [one for one in workers if one.asked_to is WorkerOrder.QUIET]
-    cure = cure_of("resume one of them", "workers", "resume", resumed[0].id) if resumed else _another_worker(task.queue)
+    cure = cure_of("resume one of them", "workers", "resume", resumed[0].id) if resumed else _start(task)
     return Explanation(Reason.WORKERS_QUIET, sentence, cure)
 
 
@@ -277,7 +277,7 @@ def _due(task: TaskExecution, _row: Row, facts: Facts) -> Explanation:
     here = [one for one in facts.workers if one.works_on(task.queue) and one.takes(task.topic)]
     if (silent := facts.now - max(one.last_seen_at for one in here)) > _PRESENCE_DUE:
         sentence = f"it is due and can start, but no worker on its queue has been seen for {span_of(silent)}"
-        return Explanation(Reason.DUE, sentence, _another_worker(task.queue))
+        return Explanation(Reason.DUE, sentence, _start(task))
     able = [one for one in here if task.task_name in one.task_names and one.asked_to is None]
     if able and all(one.failure is not None for one in able):
         first = min(able, key=lambda one: one.failing_since or facts.now)
@@ -289,12 +289,8 @@ def _due(task: TaskExecution, _row: Row, facts: Facts) -> Explanation:
     return Explanation(Reason.DUE, "it is due and can start")
 
 
-def _knowing_worker(queue: str) -> tuple[Cure, ...]:
-    return cure_of("start a worker that knows it", "worker", "-q", queue)
-
-
-def _another_worker(queue: str) -> tuple[Cure, ...]:
-    return cure_of("start a worker", "worker", "-q", queue)
+def _start(task: TaskExecution, what: str = "a worker") -> tuple[Cure, ...]:
+    return cure_of(f"start {what}", "worker", "-q", task.queue)
 
 
 _Rule = Callable[[TaskExecution, Row, Facts], Explanation | None]

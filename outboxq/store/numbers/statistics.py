@@ -175,26 +175,19 @@ def _read(
     now = seen.live.now
     happened = metrics.happened(target, now, window, by_task=by_task)
     first = metrics.first_counted(target) if happened else None
-    late = first is not None and first > now - window
-    counting = metrics.counted_time(first, now, window)
+    since = first if first is not None and first > now - window else None
+    seconds = metrics.counted_time(first, now, window).total_seconds()
+    counted: dict[str, Any] = {"window": window, "by_workers": bool(happened), "counted_since": since}
     keys = {*seen.live.found, *(key for key in happened if names is None or key[0] in names)}
     if names is None and not by_task:
         keys |= {(one.queue, None) for one in seen.settings.values() if one.paused_at is not None}
     found = []
     for key in sorted(keys, key=lambda key: (key[0], key[1] or "")):
         numbers: Mapping[str, Any] = happened.get(key, {})
-        ended = numbers.get("completed", 0) + numbers.get("failures", 0)
-        found.append(
-            replace(
-                seen.of(*key),
-                window=window,
-                by_workers=bool(happened),
-                counted_since=first if late else None,
-                throughput=ended / counting.total_seconds(),
-                failure_rate=numbers.get("failures", 0) / ended if ended else None,
-                **numbers,
-            )
-        )
+        failures = numbers.get("failures", 0)
+        ended = numbers.get("completed", 0) + failures
+        rates = {"throughput": ended / seconds, "failure_rate": failures / ended if ended else None}
+        found.append(replace(seen.of(*key), **counted, **rates, **numbers))
     return found
 
 
