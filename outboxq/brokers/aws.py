@@ -133,10 +133,7 @@ class Sns(_Service):
 class _Publisher(Publisher[_Service]):
     """A transport's client, with threads that send its batches."""
 
-    def __init__(self, place: _Service) -> None:
-        super().__init__(place)
-        self._client: Any = None
-        self._threads: ThreadPoolExecutor | None = None
+    _threads: ThreadPoolExecutor | None = None
 
     def _send(self, letters: Sequence[Letter], outcomes: list[Outcome | None], deadline: float) -> str:
         try:
@@ -147,19 +144,17 @@ class _Publisher(Publisher[_Service]):
         return "the service did not answer in time"
 
     def close(self) -> None:
-        threads, self._threads, client, self._client = self._threads, None, self._client, None
+        threads, self._threads = self._threads, None
         if threads is not None:
             threads.shutdown(wait=False, cancel_futures=True)
-        if client is not None:
-            with suppress(Exception):
-                client.close()
+        super().close()
 
     def _send_in_turns(self, letters: Sequence[Letter], outcomes: list[Outcome | None], deadline: float) -> None:
-        if self._client is None:
-            self._client = self._place.client()
+        if self._link is None:
+            self._link = self._place.client()
             self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="outboxq-aws")
         assert self._threads is not None
-        client, unsure = self._client, set[str]()
+        client, unsure = self._link, set[str]()
         for turn in _turns(letters):
             ready = [letter for letter in turn if _group(letter) not in unsure]
             sent = {self._threads.submit(self._send_batch, client, batch): batch for batch in _batches(ready)}

@@ -87,15 +87,13 @@ class Kafka(BrokerTransport):
 class _Publisher(Publisher[Kafka]):
     """A transport's producer, which is created when it is needed."""
 
-    def __init__(self, place: Kafka) -> None:
-        super().__init__(place)
-        self._producer: confluent_kafka.Producer | None = None
-        self._fault = ""
-        """The last connection error."""
-        self._one_by_one = False
-        """True if a broker has refused a message as too large. The broker then refuses all messages that were sent
-        together with that one.
-        """
+    _producer: confluent_kafka.Producer | None = None
+    _fault = ""
+    """The last connection error."""
+    _one_by_one = False
+    """True if a broker has refused a message as too large. The broker then refuses all messages that were sent together
+    with that one.
+    """
 
     def _send(self, letters: Sequence[Letter], outcomes: list[Outcome | None], deadline: float) -> str:
         self._fault = ""

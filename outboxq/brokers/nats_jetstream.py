@@ -196,11 +196,6 @@ class _Publisher(Publisher[NatsJetStream]):
             return reason_of(error)
         return self._link.fault or "the server did not answer in time"
 
-    def close(self) -> None:
-        link, self._link = self._link, None
-        if link is not None:
-            link.close()
-
     def _fault_of(self, letter: Letter) -> str:
         if not _SUBJECT.fullmatch(letter.to):
             return f"{letter.to!r} is not a subject that can be published to"
@@ -358,8 +353,8 @@ class _Consumer:
 
 
 def _renaming_status(client: nats.aio.client.Client) -> None:
-    """Make the client rename a message's `Status` header. nats-py mistakes a message with this header for a server error,
-    although the server reports its own status in the first line.
+    """Make the client rename a message's `Status` header. nats-py mistakes a message with this header for a server
+    error, although the server reports its own status in the first line.
     """
     read = client._process_headers  # noqa: SLF001
 

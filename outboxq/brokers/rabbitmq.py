@@ -78,8 +78,8 @@ class RabbitMQ(BrokerTransport):
     """A RabbitMQ server: an exchange that relays publish to, or a queue that messages are received from.
 
     Exchanges and queues must already exist. An event is confirmed when the broker has acknowledged its message. A
-    message in a durable queue is then on disk, and a message in a quorum queue is on most of the queue's nodes. An event
-    that is too large, or that is not routed to any queue, is refused.
+    message in a durable queue is then on disk, and a message in a quorum queue is on most of the queue's nodes. An
+    event that is too large, or that is not routed to any queue, is refused.
     """
 
     client_package, extra, destination_field, prefix = "pika", "rabbitmq", "routing_key", _PREFIX
@@ -154,11 +154,6 @@ class _Publisher(Publisher[RabbitMQ]):
 
     def _discard(self) -> None:
         """Keep the connection: `_send` has aborted it if an answer is missing, and a nack does not concern it."""
-
-    def close(self) -> None:
-        link, self._link = self._link, None
-        if link is not None:
-            link.close()
 
 
 class _Batch:

@@ -115,14 +115,12 @@ class RedisStreams(BrokerTransport):
 class _Publisher(Publisher[RedisStreams]):
     """A transport's connection, which is opened when it is needed."""
 
-    def __init__(self, place: RedisStreams) -> None:
-        super().__init__(place)
-        self._client: redis.Redis | None = None
-        self._has_idmp = False
-        self._most = _MOST
-        """The size of the largest body that the server accepts. The server would close the connection if it received a
-        larger one.
-        """
+    _link: redis.Redis | None = None
+    _has_idmp = False
+    _most = _MOST
+    """The size of the largest body that the server accepts. The server would close the connection if it received a
+    larger one.
+    """
 
     def _send(self, letters: Sequence[Letter], outcomes: list[Outcome | None], deadline: float) -> str:
         import redis
@@ -135,12 +133,6 @@ class _Publisher(Publisher[RedisStreams]):
             self.close()
             raise
         return "the server did not add the event"
-
-    def close(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            with suppress(Exception):
-                client.close()
 
     def _add(self, letters: Sequence[Letter], outcomes: list[Outcome | None], deadline: float) -> None:
         """Add the letters, which are sent together. A letter that fails does not stop the others, because no two of
@@ -178,15 +170,14 @@ class _Publisher(Publisher[RedisStreams]):
         """Return the client. If it is not connected, connect it first."""
         import redis
 
-        if self._client is None:
-            client = self._place.client(max(0.001, deadline - time.monotonic()))
-            self._client = client
+        if self._link is None:
+            self._link = client = self._place.client(max(0.001, deadline - time.monotonic()))
             with suppress(redis.ResponseError):  # the user may lack the permission
                 version = client.info("server").get("redis_version", "0")
                 self._has_idmp = tuple(map(int, re.findall(r"\d+", str(version))[:2])) >= _HAS_IDMP
             with suppress(redis.ResponseError):  # managed servers do not reveal this setting
                 self._most = int(client.config_get(_SIZE).get(_SIZE) or _MOST)
-        return self._client
+        return self._link
 
 
 def _command(*words: bytes) -> bytes:

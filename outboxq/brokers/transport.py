@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -69,6 +70,9 @@ TransportT = TypeVar("TransportT", bound=BrokerTransport)
 class Publisher(ABC, Generic[TransportT]):
     """A transport's connection, which is opened when it is needed."""
 
+    _link: Any = None
+    """The connection; None if it is not open."""
+
     def __init__(self, place: TransportT) -> None:
         self._place = place
 
@@ -97,9 +101,12 @@ class Publisher(ABC, Generic[TransportT]):
         outcomes are missing.
         """
 
-    @abstractmethod
     def close(self) -> None:
         """Close the connection. `publish` opens it again."""
+        link, self._link = self._link, None
+        if link is not None:
+            with suppress(Exception):
+                link.close()
 
     def _discard(self) -> None:
         """Give up the connection after an event whose outcome is unsure. After a failover, the next connection may
