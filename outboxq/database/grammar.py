@@ -62,7 +62,9 @@ class Transition:
     returning: tuple[str, ...] | None = None
     """The columns of the `returns` step that the outcome includes; None means all columns."""
     joined_steps: tuple[str, ...] = ()
-    """Steps whose columns are added to the outcome's row with the same `id`; None where a step has no row with that `id`."""
+    """Steps whose columns are added to the outcome's row with the same `id`; None where a step has no row with that
+    `id`.
+    """
     joined_columns: tuple[str, ...] | None = None
     """The columns of the joined steps that are added to the outcome; None means all columns."""
 
@@ -325,6 +327,11 @@ def joined(first: sa.FromClause, second: sa.FromClause) -> sa.FromClause:
 def text_literal(words: object) -> sa.ColumnElement[str]:
     """Return a string of our own as a literal in the SQL text."""
     return sa.literal_column(f"'{words}'", sa.Text)
+
+
+def materialized(rows: sa.SelectBase, name: str) -> sa.CTE:
+    """Return these rows as a CTE that is evaluated only once."""
+    return rows.cte(name).prefix_with("MATERIALIZED")
 
 
 ZERO, ONE = (sa.literal_column(digit, sa.Integer) for digit in "01")

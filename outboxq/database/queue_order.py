@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from ..model.records import CONCURRENCY_KEY_PREFIX
 from ..model.subscriptions import EVERYTHING
 from .column_types import Instant
-from .grammar import Columns, Grammar
+from .grammar import Columns, Grammar, text_literal
 from .tables import queue_settings, task_leases, task_outbox
 
 FLOORS: Columns = {"queue": sa.Text(), "priority": sa.SmallInteger(), "below": sa.SmallInteger(), "since": Instant}
@@ -274,7 +274,7 @@ def matches(topic: sa.ColumnElement[Any], pattern: sa.ColumnElement[Any]) -> sa.
     """
     one = sa.literal_column("1", sa.Integer)
     rest = sa.func.length(pattern) - one
-    ends = sa.func.substr(pattern, sa.func.length(pattern), one) == sa.literal_column(f"'{EVERYTHING}'", sa.Text)
+    ends = sa.func.substr(pattern, sa.func.length(pattern), one) == text_literal(EVERYTHING)
     begins = sa.func.substr(topic, one, rest) == sa.func.substr(pattern, one, rest)
     return sa.or_(topic == pattern, ends & begins)
 
@@ -333,8 +333,8 @@ def any_by_key() -> sa.ColumnElement[bool]:
 def is_concurrency_key(key: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
     """Return a condition that tests whether the stored key is a concurrency key; it is NULL if there is no key."""
     length = sa.literal_column(str(len(CONCURRENCY_KEY_PREFIX)), sa.Integer)
-    return sa.func.substr(key, sa.literal_column("1", sa.Integer), length, type_=sa.Text) == sa.literal_column(
-        f"'{CONCURRENCY_KEY_PREFIX}'", sa.Text
+    return sa.func.substr(key, sa.literal_column("1", sa.Integer), length, type_=sa.Text) == text_literal(
+        CONCURRENCY_KEY_PREFIX
     )
 
 

@@ -27,7 +27,7 @@ from .dialects.catalogue import (
     seconds_since,
 )
 from .dialects.plans import Row
-from .grammar import Grammar, text_literal
+from .grammar import Grammar, materialized, text_literal
 from .tables import VERSION_TABLE, metadata
 
 NAMES: Final = (*sorted(metadata.tables), VERSION_TABLE)
@@ -239,7 +239,7 @@ def select_places(g: Grammar) -> sa.Select[Any]:
         .select_from(pg_class)
         .join(pg_namespace, pg_namespace.c.oid == pg_class.c.relnamespace)
         .where(pg_class.c.oid.in_(wanted))
-        .order_by(pg_class.c.relname == sa.literal_column(f"'{VERSION_TABLE}'"), pg_class.c.relname)
+        .order_by(pg_class.c.relname == text_literal(VERSION_TABLE), pg_class.c.relname)
     )
 
 
@@ -266,14 +266,11 @@ def limits(_: Grammar) -> sa.Select[Any]:
     locking, running = map(text_literal, ("lock_timeout", "statement_timeout"))
     lock_timeout = sa.bindparam("lock_timeout", type_=sa.Text, required=True)
     statement_timeout = sa.bindparam("statement_timeout", type_=sa.Text, required=True)
-    before = (
-        sa.select(
-            sa.func.current_setting(locking, type_=sa.Text).label("lock_timeout"),
-            sa.func.current_setting(running, type_=sa.Text).label("statement_timeout"),
-        )
-        .cte("earlier")
-        .prefix_with("MATERIALIZED")
+    now = sa.select(
+        sa.func.current_setting(locking, type_=sa.Text).label("lock_timeout"),
+        sa.func.current_setting(running, type_=sa.Text).label("statement_timeout"),
     )
+    before = materialized(now, "earlier")
     kept = sa.func.coalesce(statement_timeout, before.c.statement_timeout)
     return sa.select(
         before,
@@ -299,11 +296,7 @@ def select_holders(g: Grammar) -> sa.Select[Any]:
     parents = sa.select(sa.func.unnest(array([g.oid(name) for name in NAMES])).label("oid")).cte("parents")
     leaves = sa.select(pg_inherits.c.inhrelid).join(parents, parents.c.oid == pg_inherits.c.inhparent)
     ours = sa.select(parents.c.oid).union_all(leaves).cte("ours")
-    here = (
-        sa.select(_database.c.oid)
-        .where(_database.c.datname == sa.func.current_database(type_=sa.Text))
-        .scalar_subquery()
-    )
+    here = sa.select(_database.c.oid).where(_database.c.datname == sa.func.current_database(type_=sa.Text))
     each = (
         sa.select(
             _locks.c.pid,
@@ -318,8 +311,8 @@ def select_holders(g: Grammar) -> sa.Select[Any]:
         .join(ours, ours.c.oid == _locks.c.relation)
         .join(pg_class, pg_class.c.oid == _locks.c.relation)
         .where(
-            _locks.c.locktype == sa.literal_column("'relation'"),
-            _locks.c.database == here,
+            _locks.c.locktype == text_literal("relation"),
+            _locks.c.database == here.scalar_subquery(),
             _locks.c.pid.is_distinct_from(sa.func.pg_backend_pid()),
         )
         .group_by(_locks.c.pid, _locks.c.virtualtransaction)

@@ -148,7 +148,7 @@ class SqliteCatalogue(Grammar):
         pages = sa.func.pragma_page_count().table_valued("page_count").alias("pages")
         sizes = sa.func.pragma_page_size().table_valued("page_size").alias("sizes")
         return sa.select(
-            sa.literal_column("'SQLite'", sa.Text).label("name"),
+            text_literal("SQLite").label("name"),
             sa.func.sqlite_version(type_=sa.Text).label("version"),
             (pages.c.page_count * sizes.c.page_size).label("size"),
             self.now.label("now"),
@@ -228,7 +228,7 @@ class PostgresCatalogue(Grammar):
         sequence.
         """
         sequence = self.oid(tables.task_position.name)
-        may_look = sa.func.has_sequence_privilege(sequence, sa.literal_column("'USAGE, SELECT'"), type_=sa.Boolean)
+        may_look = sa.func.has_sequence_privilege(sequence, text_literal("USAGE, SELECT"), type_=sa.Boolean)
         last = sa.func.coalesce(sa.func.pg_sequence_last_value(sequence), sa.literal_column("0"), type_=sa.BigInteger)
         is_set_back = sa.case((may_look, last < _largest()), else_=sa.literal_column("false", sa.Boolean))
         return sa.select(text_literal(tables.task_position.name).label("id")).where(is_set_back)
@@ -245,8 +245,8 @@ class PostgresCatalogue(Grammar):
     def server(self) -> sa.Select[Any]:
         here = sa.func.current_database(type_=sa.Text)
         return sa.select(  # type: ignore[return-value]
-            sa.literal_column("'PostgreSQL'", sa.Text).label("name"),
-            sa.func.current_setting(sa.literal_column("'server_version'"), type_=sa.Text).label("version"),
+            text_literal("PostgreSQL").label("name"),
+            sa.func.current_setting(text_literal("server_version"), type_=sa.Text).label("version"),
             sa.func.pg_database_size(here, type_=sa.BigInteger).label("size"),
             self.now.label("now"),
         )
@@ -265,9 +265,9 @@ def _without_primary_key(of_table: sa.ColumnElement[Any]) -> sa.Select[Any]:
     primary key.
     """
     partitions = sa.select(pg_inherits.c.inhrelid).where(pg_inherits.c.inhparent == of_table)
-    holds_rows = pg_class.c.relkind == sa.literal_column("'r'")
+    holds_rows = pg_class.c.relkind == text_literal("r")
     key = sa.select(pg_constraint.c.conname).where(
-        pg_constraint.c.conrelid == pg_class.c.oid, pg_constraint.c.contype == sa.literal_column("'p'")
+        pg_constraint.c.conrelid == pg_class.c.oid, pg_constraint.c.contype == text_literal("p")
     )
     mine = sa.or_(pg_class.c.oid == of_table, pg_class.c.oid.in_(partitions))
     name = sa.func.concat(text_literal("primary key of "), pg_class.c.relname).label("id")

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import OID, aggregate_order_by
 
 from ..column_types import Name
-from ..grammar import Columns, Grammar
+from ..grammar import Columns, Grammar, text_literal
 from ..queue_order import given_queues
 from ..tables import sleeping_workers, task_outbox
 from .catalogue import fires, pg_class, pg_namespace
@@ -24,7 +24,7 @@ SETTING = "outboxq.notify"
 PROOF = "proof "
 """The prefix of a proof. The listener adds a random word to this prefix."""
 
-ALL = sa.literal_column("''", sa.Text)
+ALL = text_literal("")
 """The queue name that stands for all queues, because no queue has an empty name."""
 
 EVERYBODY, ANSWERED, AT = "*", "-", "@"
@@ -36,12 +36,12 @@ RELAYED = ">"
 ANSWERS: Columns = {"queue": sa.Text(), "call": sa.BigInteger()}
 """The columns of the calls that have been answered."""
 
-_EVERYBODY = sa.literal_column(f"'{EVERYBODY}'", sa.Text)
+_EVERYBODY = text_literal(EVERYBODY)
 _outbox = sa.bindparam("outbox", type_=sa.BigInteger, required=True)
 _moment = sa.bindparam("moment", type_=sa.Double, required=True)
 _session = sa.bindparam("session", type_=sa.BigInteger, required=True)
 _word = sa.bindparam("word", type_=sa.Text, required=True)
-_notify = sa.func.current_setting(sa.literal_column(f"'{SETTING}'"), sa.literal_column("true"), type_=sa.Text)
+_notify = sa.func.current_setting(text_literal(SETTING), sa.literal_column("true"), type_=sa.Text)
 
 
 def channel_of(entries: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
@@ -70,20 +70,16 @@ def prove(_: Grammar) -> sa.Insert:
 
     The setting is local to the transaction. This statement must be the first or the only statement of its transaction.
     """
-    said = sa.func.set_config(
-        sa.literal_column(f"'{SETTING}'", sa.Text), _word, sa.literal_column("true", sa.Boolean), type_=sa.Text
-    )
-    nothing = sa.select(sa.cast(sa.null(), sa.Uuid)).where(said == sa.literal_column("''", sa.Text))
+    said = sa.func.set_config(text_literal(SETTING), _word, sa.literal_column("true", sa.Boolean), type_=sa.Text)
+    nothing = sa.select(sa.cast(sa.null(), sa.Uuid)).where(said == text_literal(""))
     return sa.insert(task_outbox).from_select([task_outbox.c.task_execution_id], nothing, include_defaults=False)
 
 
 def _name() -> sa.ColumnElement[str]:
     """Return the name, truncated to the length that the server accepts for a channel."""
     schema = pg_namespace.c.nspname
-    named = sa.cast(sa.cast(sa.func.concat(sa.literal_column("'task_ready_'"), schema), Name), sa.Text)
-    return sa.case(
-        (schema == sa.literal_column("'public'", sa.Text), sa.literal_column("'task_ready'", sa.Text)), else_=named
-    )
+    named = sa.cast(sa.cast(sa.func.concat(text_literal("task_ready_"), schema), Name), sa.Text)
+    return sa.case((schema == text_literal("public"), text_literal("task_ready")), else_=named)
 
 
 def _lies(entries: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
@@ -97,12 +93,12 @@ def wake(g: Grammar) -> sa.Select[Any]:
     """
     queues = given_queues(g)
     sleeps = sa.select(sleeping_workers.c.queue).where(_sleeps(g, queues))
-    level = sa.func.current_setting(sa.literal_column("'transaction_isolation'"), type_=sa.Text)
+    level = sa.func.current_setting(text_literal("transaction_isolation"), type_=sa.Text)
     return sa.select(_told(g, _EVERYBODY, queues)).where(
-        _notify.is_distinct_from(sa.literal_column("'off'")),
+        _notify.is_distinct_from(text_literal("off")),
         sa.or_(
-            _notify == sa.literal_column("'always'"),
-            level != sa.literal_column("'read committed'"),
+            _notify == text_literal("always"),
+            level != text_literal("read committed"),
             sleeps.correlate(queues).exists(),
         ),
     )
@@ -129,14 +125,12 @@ def call(g: Grammar) -> sa.Select[Any]:
         .subquery("called")
     )
     names = sa.func.string_agg(
-        sa.cast(called.c.session, sa.Text), aggregate_order_by(sa.literal_column("','"), called.c.turn), type_=sa.Text
+        sa.cast(called.c.session, sa.Text), aggregate_order_by(text_literal(","), called.c.turn), type_=sa.Text
     )
-    head = sa.func.concat(
-        sa.literal_column("'2,'"), sa.func.txid_current(), sa.literal_column("','"), names, type_=sa.Text
-    )
+    head = sa.func.concat(text_literal("2,"), sa.func.txid_current(), text_literal(","), names, type_=sa.Text)
     found = sa.select(sa.case((sa.func.count() > sa.literal_column("0"), head), else_=_EVERYBODY)).select_from(called)
     return sa.select(_told(g, found.correlate(queues).scalar_subquery(), queues)).where(
-        _notify.is_distinct_from(sa.literal_column("'off'")),
+        _notify.is_distinct_from(text_literal("off")),
         sa.select(sleeper.queue).where(_sleeps(g, queues)).correlate(queues).exists(),
     )
 
@@ -145,10 +139,10 @@ def answer(g: Grammar) -> sa.Select[Any]:
     """Tell the sleeping workers that nothing was due in these queues after the given calls had been received, and that
     a task may start at :moment.
     """
-    answers, at = g.rows("answers", ANSWERS), sa.literal_column(f"'{AT}'", sa.Text)
+    answers, at = g.rows("answers", ANSWERS), text_literal(AT)
     moment = at.concat(sa.cast(_moment, sa.Text))  # NULL, and so left out, if there is no moment
-    head = sa.func.concat(sa.literal_column(f"'{ANSWERED}'"), answers.c.call, moment, type_=sa.Text)
-    return sa.select(_told(g, head, answers)).where(_notify.is_distinct_from(sa.literal_column("'off'")))
+    head = sa.func.concat(text_literal(ANSWERED), answers.c.call, moment, type_=sa.Text)
+    return sa.select(_told(g, head, answers)).where(_notify.is_distinct_from(text_literal("off")))
 
 
 def open_session(_: Grammar) -> sa.Select[Any]:
@@ -160,7 +154,7 @@ def open_session(_: Grammar) -> sa.Select[Any]:
 
 def _told(g: Grammar, head: sa.ColumnElement[str], queues: sa.FromClause) -> sa.ColumnElement[Any]:
     return sa.func.pg_notify(
-        channel_of(g.oid(task_outbox.name)), sa.func.concat(head, sa.literal_column("' '"), queues.c.queue)
+        channel_of(g.oid(task_outbox.name)), sa.func.concat(head, text_literal(" "), queues.c.queue)
     ).label("told")
 
 

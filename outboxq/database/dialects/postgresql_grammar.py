@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import INT8MULTIRANGE, JSONB, insert
 
 from .. import queue_order
 from ..column_types import Instant, Packed, Xid, Xid8
-from ..grammar import Columns, Grammar, Statement, limit
+from ..grammar import Columns, Grammar, Statement, limit, materialized, text_literal
 from ..tables import task_outbox, task_position
 from .catalogue import PostgresCatalogue
 
@@ -32,9 +32,8 @@ class PostgresGrammar(PostgresCatalogue):
         self.floors = self.rows("floors", queue_order.FLOORS)
         injected = sa.bindparam("now", None, type_=Instant)
         moment = sa.select(sa.func.coalesce(injected, sa.func.clock_timestamp(), type_=Instant).label("now"))
-        self.clock = moment.cte("clock").prefix_with("MATERIALIZED")
-        assigned = sa.select(sa.func.pg_current_xact_id(type_=Xid8()).label("xact_id")).cte("assigned")
-        self._assigned = assigned.prefix_with("MATERIALIZED")
+        self.clock = materialized(moment, "clock")
+        self._assigned = materialized(sa.select(sa.func.pg_current_xact_id(type_=Xid8()).label("xact_id")), "assigned")
 
     @property
     def now(self) -> sa.ColumnElement[datetime]:
@@ -53,9 +52,7 @@ class PostgresGrammar(PostgresCatalogue):
         return sa.true()
 
     def digit(self, identity: sa.ColumnElement[Any], place: int) -> sa.ColumnElement[str]:
-        digits = sa.func.replace(
-            sa.cast(identity, sa.Text), sa.literal_column("'-'"), sa.literal_column("''"), type_=sa.Text
-        )
+        digits = sa.func.replace(sa.cast(identity, sa.Text), text_literal("-"), text_literal(""), type_=sa.Text)
         return sa.func.substr(digits, sa.literal_column(str(place)), sa.literal_column("1"), type_=sa.Text)
 
     def between(self, earlier: sa.ColumnElement[Any], later: sa.ColumnElement[Any]) -> sa.ColumnElement[int]:
@@ -66,14 +63,13 @@ class PostgresGrammar(PostgresCatalogue):
         self, earlier: sa.ColumnElement[Any], later: sa.ColumnElement[Any], micros: sa.ColumnElement[Any]
     ) -> sa.ColumnElement[int]:
         # EXTRACT would compute with numerics, and take four times as long.
-        seconds = sa.func.date_part(sa.literal_column("'epoch'"), later - earlier, type_=sa.Double)
-        exact = seconds * sa.literal_column("1000000.0::float8", sa.Double) + sa.literal_column(
-            "0.5::float8", sa.Double
-        )
+        seconds = sa.func.date_part(text_literal("epoch"), later - earlier, type_=sa.Double)
+        million, half = (sa.literal_column(f"{value}::float8", sa.Double) for value in ("1000000.0", "0.5"))
+        exact = seconds * million + half
         return sa.cast(sa.func.floor(exact / sa.cast(micros, sa.Double)), sa.BigInteger)
 
     def hour(self, moment: sa.ColumnElement[Any]) -> sa.ColumnElement[datetime]:
-        return sa.func.date_trunc(sa.literal_column("'hour'"), moment, sa.literal_column("'UTC'"), type_=Instant)
+        return sa.func.date_trunc(text_literal("hour"), moment, text_literal("UTC"), type_=Instant)
 
     def json(self, text: sa.ColumnElement[Any] | None = None, **pairs: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
         if text is None and len(pairs) == 1:
@@ -82,11 +78,11 @@ class PostgresGrammar(PostgresCatalogue):
             # were, a claim would take 4 to 16 % more CPU time: python -m benchmarks.tunings --on postgresql --only
             # json-of-integer
             if isinstance(value.type, sa.Integer):
-                begin, end = sa.literal_column(f"'{{\"{name}\": '", sa.Text), sa.literal_column("'}'", sa.Text)
+                begin, end = text_literal(f'{{"{name}": '), text_literal("}")
                 return sa.func.coalesce(
-                    begin.concat(sa.cast(value, sa.Text)).concat(end), sa.literal_column("'{}'", sa.Text), type_=sa.Text
+                    begin.concat(sa.cast(value, sa.Text)).concat(end), text_literal("{}"), type_=sa.Text
                 )
-        members = [part for name, value in pairs.items() for part in (sa.literal_column(f"'{name}'"), value)]
+        members = [part for name, value in pairs.items() for part in (text_literal(name), value)]
         built: sa.ColumnElement[Any] = sa.func.jsonb_strip_nulls(
             sa.func.jsonb_build_object(*members, type_=JSONB), type_=JSONB
         )
@@ -95,17 +91,13 @@ class PostgresGrammar(PostgresCatalogue):
         return sa.cast(built, sa.Text)
 
     def json_of_one(self, name: str, value: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
-        return (
-            sa.literal_column(f"'{{\"{name}\": '", sa.Text)
-            + sa.cast(sa.func.to_json(value), sa.Text)
-            + sa.literal_column("'}'", sa.Text)
-        )
+        return text_literal(f'{{"{name}": ') + sa.cast(sa.func.to_json(value), sa.Text) + text_literal("}")
 
     def instant_in(self, text: sa.ColumnElement[Any], member: str) -> sa.ColumnElement[datetime]:
         return sa.cast(self.text_in(text, member), Instant)
 
     def text_in(self, text: sa.ColumnElement[Any], member: str) -> sa.ColumnElement[str]:
-        return sa.cast(text, JSONB)[sa.literal_column(f"'{member}'", sa.Text)].astext  # type: ignore[no-any-return]
+        return sa.cast(text, JSONB)[text_literal(member)].astext  # type: ignore[no-any-return]
 
     def is_json(self, text: sa.ColumnElement[Any], *, an_object: bool = False) -> sa.ColumnElement[bool]:
         return is_json(text, an_object=an_object)
@@ -146,7 +138,7 @@ class PostgresGrammar(PostgresCatalogue):
         return dead > sa.literal_column("2000")
 
     def try_lock(self, *names: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
-        name = sa.func.concat_ws(sa.literal_column("chr(31)"), sa.literal_column("'outboxq'"), *names)
+        name = sa.func.concat_ws(sa.literal_column("chr(31)"), text_literal("outboxq"), *names)
         return sa.func.pg_try_advisory_xact_lock(
             sa.func.hashtextextended(name, sa.literal_column("0")), type_=sa.Boolean
         )
@@ -156,14 +148,12 @@ class PostgresGrammar(PostgresCatalogue):
 
     def numbered(self, family: sa.ColumnElement[Any], number: sa.ColumnElement[int]) -> sa.ColumnElement[Any]:
         head = sa.func.substr(sa.cast(family, sa.Text), sa.literal_column("1"), sa.literal_column("32"), type_=sa.Text)
-        tail = sa.func.lpad(sa.func.to_hex(number), sa.literal_column("4"), sa.literal_column("'0'"), type_=sa.Text)
+        tail = sa.func.lpad(sa.func.to_hex(number), sa.literal_column("4"), text_literal("0"), type_=sa.Text)
         return sa.cast(head + tail, sa.Uuid)
 
     def place(self, batch_id: sa.ColumnElement[Any], number: sa.ColumnElement[int]) -> sa.ColumnElement[Any]:
         first = sa.func.substr(sa.cast(batch_id, sa.Text), sa.literal_column("1"), sa.literal_column("1"))
-        digit = sa.func.translate(
-            first, sa.literal_column("'89abcdef'"), sa.literal_column("'01234567'"), type_=sa.Text
-        )
+        digit = sa.func.translate(first, text_literal("89abcdef"), text_literal("01234567"), type_=sa.Text)
         rest = sa.func.substr(sa.cast(self.numbered(batch_id, number), sa.Text), sa.literal_column("2"), type_=sa.Text)
         return sa.cast(digit + rest, sa.Uuid)
 
@@ -221,33 +211,15 @@ class PostgresGrammar(PostgresCatalogue):
             .limit(limit)
             .subquery("merged")
         )
-        share = (
-            sa.select(*merged.c, sa.func.count().label("share"))
-            .group_by(*merged.c)
-            .cte("share")
-            .prefix_with("MATERIALIZED")
-        )
+        share = materialized(sa.select(*merged.c, sa.func.count().label("share")).group_by(*merged.c), "share")
         shares = sa.select(share).order_by(share.c.priority.desc()).subquery("shares")
         locked = _locked(self, shares, shares.c.share)
-        first = (
-            sa.select(locked.c.ctid)
-            .select_from(shares)
-            .join(locked, sa.true())
-            .cte("first")
-            .prefix_with("MATERIALIZED")
-        )
+        first = materialized(sa.select(locked.c.ctid).select_from(shares).join(locked, sa.true()), "first")
 
         pair = _best_first(found)
         gap = limit - sa.select(sa.func.count()).select_from(first).scalar_subquery()
         others = _locked(self, pair, limit, besides=first)
-        rest = (
-            sa.select(others.c.ctid)
-            .select_from(pair)
-            .join(others, sa.true())
-            .limit(gap)
-            .cte("rest")
-            .prefix_with("MATERIALIZED")
-        )
+        rest = materialized(sa.select(others.c.ctid).select_from(pair).join(others, sa.true()).limit(gap), "rest")
         return _delete(self, sa.select(first.c.ctid).union_all(sa.select(rest.c.ctid)), found)
 
     def oid(self, name: str) -> sa.ColumnElement[Any]:
@@ -272,17 +244,14 @@ def _locked(g: Grammar, pair: sa.FromClause, limit: Any, *, besides: Any = None)
     ctid: sa.ColumnElement[Any] = sa.literal_column("due.ctid").label("ctid")
     due = queue_order.due(g, pair, ctid, entry=entry)
     if besides is not None:
-        due = due.where(sa.literal_column("due.ctid") != _all_of(besides))
+        taken = sa.func.array(sa.select(besides.c.ctid).scalar_subquery())
+        due = due.where(sa.literal_column("due.ctid") != sa.func.all(taken))
     return due.limit(limit).with_for_update(skip_locked=True).correlate(pair).lateral("locked")
-
-
-def _all_of(relation: Any) -> Any:
-    return sa.func.all(sa.func.array(sa.select(relation.c.ctid).scalar_subquery()))
 
 
 def _delete(g: Grammar, ctids: Any, found: sa.FromClause | None = None) -> Statement:
     """Delete the selected entries. ARRAY(…) is evaluated once, so the limit is respected under every plan."""
-    picked = ctids.cte("picked").prefix_with("MATERIALIZED")
+    picked = materialized(ctids, "picked")
     return (
         sa.delete(task_outbox)
         .where(sa.literal_column("ctid") == sa.func.any(sa.func.array(sa.select(picked.c.ctid).scalar_subquery())))
@@ -305,19 +274,17 @@ def is_json(text: sa.ColumnElement[Any], *, an_object: bool) -> sa.ColumnElement
     PostgreSQL 16 and later have a built-in test.
     """
     flat = _FLAT_OBJECT if an_object else _FLAT
-    strings = sa.literal_column(f"'{_STRING}'", sa.Text)
-    outside = sa.func.regexp_replace(text, strings, sa.literal_column("'0'"), sa.literal_column("'g'"), type_=sa.Text)
+    strings = text_literal(_STRING)
+    outside = sa.func.regexp_replace(text, strings, text_literal("0"), text_literal("g"), type_=sa.Text)
     shape = rf"^[[:space:]]*\{{{_WORDS}*\}}[[:space:]]*$" if an_object else f"^{_WORDS}+$"
     nested = sa.and_(_matches(outside, shape), _less(outside, "{[") == _less(outside, "}]"))
     return sa.case((_matches(text, flat), sa.true()), else_=nested)
 
 
 def _matches(text: sa.ColumnElement[str], pattern: str) -> sa.ColumnElement[bool]:
-    return text.op("~", return_type=sa.Boolean())(sa.literal_column(f"'{pattern}'", sa.Text))
+    return text.op("~", return_type=sa.Boolean())(text_literal(pattern))
 
 
 def _less(text: sa.ColumnElement[str], letters: str) -> sa.ColumnElement[int]:
     """Return the length of the text without these characters."""
-    return sa.func.length(
-        sa.func.translate(text, sa.literal_column(f"'{letters}'"), sa.literal_column("''")), type_=sa.Integer
-    )
+    return sa.func.length(sa.func.translate(text, text_literal(letters), text_literal("")), type_=sa.Integer)

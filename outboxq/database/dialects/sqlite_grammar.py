@@ -13,7 +13,7 @@ from sqlalchemy.types import TypeEngine
 from ...model import EARLIEST, LATEST
 from .. import queue_order
 from ..column_types import Instant
-from ..grammar import Columns, Statement, limit, text_literal
+from ..grammar import Columns, Statement, limit, materialized, text_literal
 from ..tables import task_outbox
 from .catalogue import SqliteCatalogue
 
@@ -43,18 +43,18 @@ class SqliteGrammar(SqliteCatalogue):
 
     def is_instant(self, moment: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
         said = sa.type_coerce(moment, sa.Text)
-        form = said.op("GLOB", return_type=sa.Boolean())(sa.literal_column("'????-??-??T??:??:??.??????+00:00'"))
+        form = said.op("GLOB", return_type=sa.Boolean())(text_literal("????-??-??T??:??:??.??????+00:00"))
         real = sa.or_(said.is_(None), sa.func.julianday(said).is_not(None))
         return sa.and_(
             form,
             real,
-            said >= sa.literal_column(f"'{EARLIEST.year}'"),
-            said < sa.literal_column(f"'{LATEST.year + 1}'"),
+            said >= text_literal(EARLIEST.year),
+            said < text_literal(f"{LATEST.year + 1}"),
         )
 
     def is_id(self, identity: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
         said = sa.type_coerce(identity, sa.Text)
-        digits = said.op("GLOB", return_type=sa.Boolean())(sa.literal_column("'*[^0-9a-f]*'"))
+        digits = said.op("GLOB", return_type=sa.Boolean())(text_literal("*[^0-9a-f]*"))
         return sa.and_(sa.func.length(said) == sa.literal_column("32"), sa.not_(digits))
 
     def digit(self, identity: sa.ColumnElement[Any], place: int) -> sa.ColumnElement[str]:
@@ -73,28 +73,28 @@ class SqliteGrammar(SqliteCatalogue):
         head = sa.func.substr(
             sa.type_coerce(moment, sa.Text), sa.literal_column("1"), sa.literal_column("14"), type_=sa.Text
         )
-        return sa.type_coerce(head + sa.literal_column("'00:00.000000+00:00'", sa.Text), Instant)
+        return sa.type_coerce(head + text_literal("00:00.000000+00:00"), Instant)
 
     def json(self, text: sa.ColumnElement[Any] | None = None, **pairs: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
-        members = [part for name, value in pairs.items() for part in (sa.literal_column(f"'{name}'"), value)]
-        base = sa.literal_column("'{}'") if text is None else sa.func.coalesce(text, sa.literal_column("'{}'"))
+        members = [part for name, value in pairs.items() for part in (text_literal(name), value)]
+        base = text_literal("{}") if text is None else sa.func.coalesce(text, text_literal("{}"))
         # json_patch drops members that are NULL.
         return sa.func.json_patch(base, sa.func.json_object(*members), type_=sa.Text)
 
     def json_of_one(self, name: str, value: sa.ColumnElement[Any]) -> sa.ColumnElement[str]:
-        return sa.func.json_object(sa.literal_column(f"'{name}'"), value, type_=sa.Text)
+        return sa.func.json_object(text_literal(name), value, type_=sa.Text)
 
     def instant_in(self, text: sa.ColumnElement[Any], member: str) -> sa.ColumnElement[datetime]:
-        return sa.func.json_extract(text, sa.literal_column(f"'$.{member}'"), type_=Instant)
+        return sa.func.json_extract(text, text_literal(f"$.{member}"), type_=Instant)
 
     def text_in(self, text: sa.ColumnElement[Any], member: str) -> sa.ColumnElement[str]:
-        return sa.func.json_extract(text, sa.literal_column(f"'$.{member}'"), type_=sa.Text)
+        return sa.func.json_extract(text, text_literal(f"$.{member}"), type_=sa.Text)
 
     def is_json(self, text: sa.ColumnElement[Any], *, an_object: bool = False) -> sa.ColumnElement[bool]:
         valid = sa.func.json_valid(text) == sa.literal_column("1")
         # json_type fails on text that is not JSON, so it is called only on JSON.
-        kind = sa.case((valid, sa.func.json_type(text)), else_=sa.literal_column("''"))
-        return kind == sa.literal_column("'object'") if an_object else valid
+        kind = sa.case((valid, sa.func.json_type(text)), else_=text_literal(""))
+        return kind == text_literal("object") if an_object else valid
 
     def rows(self, name: str, columns: Columns, constant: frozenset[str] = frozenset()) -> sa.FromClause:
         """Return the relation `name` as the rows of a JSON array, which is the parameter `name`.
@@ -112,12 +112,12 @@ class SqliteGrammar(SqliteCatalogue):
             cells.append(sa.type_coerce(batch.c.value, kind).label(key))
         else:
             cells += [
-                sa.func.json_extract(batch.c.value, sa.literal_column(f"'$[{position}]'"), type_=kind).label(key)
+                sa.func.json_extract(batch.c.value, text_literal(f"$[{position}]"), type_=kind).label(key)
                 for position, (key, kind) in enumerate(several.items())
             ]
         # A materialized relation gets an automatic index. A view of json_each() would parse the whole batch again for
         # each lookup.
-        return sa.select(batch.c.key.label("ordinal"), *cells).cte(name).prefix_with("MATERIALIZED")
+        return materialized(sa.select(batch.c.key.label("ordinal"), *cells), name)
 
     def row(self, name: str, columns: Columns) -> sa.FromClause:
         """Return the relation `name` as one row. Each column is a parameter, bound in the form in which SQLite stores
@@ -165,8 +165,8 @@ class SqliteGrammar(SqliteCatalogue):
 
     def place(self, batch_id: sa.ColumnElement[Any], number: sa.ColumnElement[int]) -> sa.ColumnElement[Any]:
         one: sa.ColumnElement[int] = sa.literal_column("1")
-        known = sa.func.instr(sa.literal_column("'89abcdef'"), sa.func.substr(batch_id, one, one))
-        digit = sa.func.substr(sa.literal_column("'01234567'"), known, one, type_=sa.Text)
+        known = sa.func.instr(text_literal("89abcdef"), sa.func.substr(batch_id, one, one))
+        digit = sa.func.substr(text_literal("01234567"), known, one, type_=sa.Text)
         rest = sa.func.substr(self.numbered(batch_id, number), sa.literal_column("2"), type_=sa.Text)
         return sa.type_coerce(digit + rest, sa.Uuid())
 
@@ -184,7 +184,7 @@ class SqliteGrammar(SqliteCatalogue):
 
     @property
     def snapshot(self) -> sa.ColumnElement[str]:
-        return sa.literal_column("'0:0:'", sa.Text)
+        return text_literal("0:0:")
 
     def was_open(self, transaction: sa.ColumnElement[Any], ids: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:  # noqa: ARG002
         return sa.false()

@@ -43,26 +43,21 @@ def leaf(parent: sa.Table, name: str, schema: str) -> sa.TableClause:
 def found(g: Grammar) -> sa.Select[Any]:
     """Select each partition of our tables. Selects no rows for an ordinary table. `parents` holds their oids."""
     parents = [g.oid(table.name) for table in PARTITIONED]
-    inherits, parent, child, namespace = (
-        pg_inherits.alias(),
-        pg_class.alias("parent"),
-        pg_class.alias("leaf"),
-        pg_namespace,
-    )
+    inherits, parent, child = pg_inherits.alias(), pg_class.alias("parent"), pg_class.alias("leaf")
     return (
         sa.select(
             parent.c.relname.label("parent"),
             child.c.relname.label("name"),
-            namespace.c.nspname.label("schema"),
+            pg_namespace.c.nspname.label("schema"),
             sa.func.pg_get_expr(child.c.relpartbound, child.c.oid).label("bound"),
             sa.func.pg_get_userbyid(parent.c.relowner).label("owner"),
-            sa.func.pg_has_role(parent.c.relowner, sa.literal_column("'USAGE'")).label("owned"),
+            sa.func.pg_has_role(parent.c.relowner, text_literal("USAGE")).label("owned"),
         )
         .select_from(inherits)
         .join(parent, parent.c.oid == inherits.c.inhparent)
         .join(child, child.c.oid == inherits.c.inhrelid)
-        .join(namespace, namespace.c.oid == parent.c.relnamespace)
-        .where(sa.or_(*(parent.c.oid == oid for oid in parents)), parent.c.relkind == sa.literal_column("'p'"))
+        .join(pg_namespace, pg_namespace.c.oid == parent.c.relnamespace)
+        .where(sa.or_(*(parent.c.oid == oid for oid in parents)), parent.c.relkind == text_literal("p"))
     )
 
 
@@ -127,10 +122,8 @@ def kept_since(g: Grammar, executions: sa.FromClause, events: sa.FromClause) -> 
     rows.
     """
     new = [
-        sa.select(table.c.task_execution_id).where(
-            table.c.task_execution_id >= _lower, table.c.task_execution_id < _upper
-        )
-        for table in (tables.task_outbox, tables.task_leases)
+        sa.select(task_id).where(task_id >= _lower, task_id < _upper)
+        for task_id in (tables.task_outbox.c.task_execution_id, tables.task_leases.c.task_execution_id)
     ]
     new.append(sa.select(events.c.task_execution_id).where(events.c.sequence_num > _last_event))
     looked_at = sa.union_all(*new, sa.select(sa.func.unnest(_failed))).subquery("looked_at")
@@ -148,27 +141,20 @@ def keys_ahead(g: Grammar, executions: sa.FromClause, _: sa.FromClause) -> State
 
     A locked key is skipped, because the transaction that has locked it is taking it over.
     """
-    key, task = tables.idempotency_keys.alias("key"), executions.c
+    keys, task = tables.idempotency_keys, executions.c
+    key = keys.alias("key")
     final = task.status.in_([sql_literal(TaskStatus.COMPLETED), sql_literal(TaskStatus.CANCELLED)])
     ids = (
         sa.select(key.c.task_execution_id)
         .select_from(key)
         .join(executions, task.id == key.c.task_execution_id)
-        .where(
-            key.c.task_execution_id >= _lower,
-            key.c.task_execution_id < _upper,
-            final,
-            history.done(g, task),
-        )
+        .where(key.c.task_execution_id >= _lower, key.c.task_execution_id < _upper, final, history.done(g, task))
         .limit(limit)
         .with_for_update(of=key, skip_locked=True)
         .subquery("ids")
     )
-    return (
-        sa.delete(tables.idempotency_keys)
-        .where(g.among(tables.idempotency_keys.c.task_execution_id, ids.c.task_execution_id))
-        .returning(tables.idempotency_keys.c.task_execution_id)
-    )
+    is_mine = g.among(keys.c.task_execution_id, ids.c.task_execution_id)
+    return sa.delete(keys).where(is_mine).returning(keys.c.task_execution_id)
 
 
 def _forget(helper: sa.Table, _: Grammar) -> sa.Delete:
@@ -231,7 +217,7 @@ def give_up(parent: sa.Table, source: sa.TableClause) -> sa.Insert:
 def next_number(_: Grammar) -> sa.Select[Any]:
     """Draw the next sequence_num of a table that has it as an identity column."""
     sequence = sa.func.pg_get_serial_sequence(
-        sa.bindparam("table", type_=sa.Text, required=True), sa.literal_column("'sequence_num'")
+        sa.bindparam("table", type_=sa.Text, required=True), text_literal("sequence_num")
     )
     return sa.select(sa.func.nextval(sa.cast(sequence, REGCLASS)).label("number"))
 
@@ -285,9 +271,9 @@ def tied(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:
     """
 
     def called(kind: str, name: Any) -> sa.ColumnElement[str]:
-        return sa.func.concat(sa.literal_column(f"'{kind} '", sa.Text), name).label("object")
+        return sa.func.concat(text_literal(f"{kind} "), name).label("object")
 
-    user, rewrites = pg_class.alias("user"), sa.cast(sa.literal_column("'pg_catalog.pg_rewrite'"), REGCLASS)
+    user, rewrites = pg_class.alias("user"), sa.cast(text_literal("pg_catalog.pg_rewrite"), REGCLASS)
     view = sa.cast(sa.cast(user.c.oid, REGCLASS), sa.Text)
     found = sa.union(
         sa.select(called("row security on", pg_class.c.relname)).where(
@@ -299,7 +285,7 @@ def tied(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:
         .join(user, user.c.oid == pg_rewrite.c.ev_class)
         .where(pg_depend.c.refobjid == relation, user.c.oid != relation),
         sa.select(called("the foreign key", pg_constraint.c.conname)).where(
-            pg_constraint.c.confrelid == relation, pg_constraint.c.contype == sa.literal_column("'f'")
+            pg_constraint.c.confrelid == relation, pg_constraint.c.contype == text_literal("f")
         ),
         sa.select(called("the publication", pg_publication.c.pubname))
         .join_from(pg_publication_rel, pg_publication, pg_publication.c.oid == pg_publication_rel.c.prpubid)
@@ -320,15 +306,8 @@ def owner(relation: sa.ColumnElement[Any]) -> sa.Select[Any]:
 
 def _set(**settings: str | sa.ColumnElement[str]) -> sa.Select[Any]:
     """Set configuration parameters until the transaction ends."""
-    values = {
-        name: sa.literal_column(f"'{value}'") if isinstance(value, str) else value for name, value in settings.items()
-    }
-    return sa.select(
-        *(
-            sa.func.set_config(sa.literal_column(f"'{name}'"), value, sa.true()).label(name)
-            for name, value in values.items()
-        )
-    )
+    words = {name: text_literal(value) if isinstance(value, str) else value for name, value in settings.items()}
+    return sa.select(*(sa.func.set_config(text_literal(name), words[name], sa.true()).label(name) for name in words))
 
 
 def _bring(parent: sa.Table, rows: sa.Select[Any]) -> sa.Insert:
