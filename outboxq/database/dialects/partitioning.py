@@ -16,8 +16,9 @@ from typing import Any
 from uuid import UUID
 
 from sqlalchemy import ColumnElement, FromClause, Select, Table, TableClause, Text
-from sqlalchemy.schema import CreateIndex
-from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import CreateIndex, DDLElement
+from sqlalchemy.sql.compiler import DDLCompiler
 
 from ...errors import ConfigurationError, InvalidArgument
 from ...model.periods import Every, Period, first_id, moment_of
@@ -81,7 +82,6 @@ class Partitioning:
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
-        self._compiler: SQLCompiler = dialect.compiler.statement_compiler(dialect.compiler, None)
 
     def layout(self, execute: Execute) -> Layout | None:
         """Return the current partitions; None for ordinary tables."""
@@ -147,7 +147,7 @@ class Partitioning:
             for table in PARTITIONED:
                 parent, leaf = _Name(schema, table.name), _Name(schema, _called(table, _name(period)))
                 like = " INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE)"
-                self._do(execute, "CREATE TABLE ", leaf, " (LIKE ", parent, like, _storage(table))
+                self._do(execute, "CREATE TABLE ", leaf, " (LIKE ", parent, like, *_storage(table))
                 self._settle(execute, table, leaf, layout.owner)
                 source, target = _leaf(table, schema, DEFAULT), _leaf(table, schema, _name(period))
                 self._dialect.prepare(time_partitions.take_over(table, source, target)).run(execute, bounds)
@@ -253,7 +253,7 @@ class Partitioning:
         )
         for name, values in ((DEFAULT, (" DEFAULT",)), *bounds):
             leaf = _Name(schema, _called(table, name))
-            self._do(execute, "CREATE TABLE ", leaf, " PARTITION OF ", parent, *values, _storage(table))
+            self._do(execute, "CREATE TABLE ", leaf, " PARTITION OF ", parent, *values, *_storage(table))
             self._settle(execute, table, leaf, owner)
         first = _leaf(table, schema, FIRST)
         self._dialect.prepare(time_partitions.give_up(table, first)).run(execute, {"upper": boundary})
@@ -293,19 +293,7 @@ class Partitioning:
         return self._dialect.prepare(build(self._dialect.grammar.oid(table.name))).run(execute, {})
 
     def _do(self, execute: Execute, *parts: _Part) -> None:
-        """Run a statement that SQLAlchemy cannot express, given as a sequence of words, names and values."""
-        execute("".join(map(self._spoken, parts)), {})
-
-    def _spoken(self, part: _Part) -> str:
-        match part:
-            case _Name(schema, last):
-                return ".".join(self._compiler.preparer.quote(name) for name in (schema, last) if name is not None)
-            case _Literal(text):
-                return str(self._compiler.render_literal_value(text, Text()))
-            case UUID():
-                return self._spoken(_Literal(str(part)))
-            case _:
-                return part
+        execute(str(_Words(*parts).compile(dialect=self._dialect.compiler)), {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,6 +312,31 @@ class _Literal:
 _Part = str | _Name | _Literal | UUID
 
 
+class _Words(DDLElement):
+    """A statement that SQLAlchemy cannot express, as a sequence of words, names and values."""
+
+    def __init__(self, *parts: _Part) -> None:
+        self.parts = parts
+
+
+@compiles(_Words)
+def _speak(element: _Words, compiler: DDLCompiler, **_: object) -> str:
+    quote, literal = compiler.preparer.quote, compiler.sql_compiler.render_literal_value
+
+    def spoken(part: _Part) -> str:
+        match part:
+            case _Name(schema, last):
+                return ".".join(quote(name) for name in (schema, last) if name is not None)
+            case _Literal(text):
+                return str(literal(text, Text()))
+            case UUID():
+                return str(literal(str(part), Text()))
+            case _:
+                return part
+
+    return "".join(spoken(part) for part in element.parts)
+
+
 def _called(table: Table, name: str) -> str:
     return f"{table.name}_{name}"
 
@@ -340,9 +353,9 @@ def _overlaps(period: Period, one: Partition) -> bool:
     return first_id(period.begin) < one.upper and one.lower < first_id(period.end)
 
 
-def _storage(table: Table) -> str:
+def _storage(table: Table) -> tuple[str, ...]:
     """Return the storage parameters of the tables that hold the rows. The partitions' parent does not have storage
     parameters.
     """
     storage = storage_of(table)
-    return f" WITH ({in_words(storage)})" if storage else ""
+    return (f" WITH ({in_words(storage)})",) if storage else ()
