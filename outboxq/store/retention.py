@@ -32,14 +32,13 @@ from .messages.inbox import InboxMessages
 from .numbers.maintenance_jobs import record_prune
 from .producing.batches import Batches
 from .tasks.operations import OnChange
-from .tasks.tasks import now, select_task
-from .tasks.tasks import now as moment
+from .tasks.tasks import now as now_of
+from .tasks.tasks import select_task
 from .transactions import Noun, Transactions
 
 log = logging.getLogger("outboxq.store")
 
 Stop: TypeAlias = Callable[[], bool]
-Progress: TypeAlias = Callable[[int], None]
 
 _NIL = UUID(int=0)
 _SHARE = 1.5
@@ -105,11 +104,11 @@ def prune(
         partitions = TimePartitions(store)
         partitions.make()
         deleted = partitions.drop_before(before, {**batches[0], "limit": pace.batch}, stop, on_change)
-    done = on_progress or (lambda _: None)
+    tell = on_progress or (lambda _: None)
     if deleted:
-        done(deleted)
+        tell(deleted)
     for given in batches:
-        deleted = _delete(store, given, using, stop, pace, deleted=deleted, on_progress=done, on_change=on_change)
+        deleted = _delete(store, given, using, stop, pace, deleted=deleted, on_progress=tell, on_change=on_change)
     Batches(store).prune(before, stop, using=using)
     Actions(store).prune(before, stop, using=using)
     Workers(store).forget(using=using)
@@ -151,7 +150,7 @@ def _asked(
     if isinstance(older_than, datetime):
         before = min(max(aware(older_than, "older_than"), EARLIEST), LATEST)
     else:
-        now = moment(store, using=using)
+        now = now_of(store, using=using)
         before = now - min(duration(older_than, "older_than"), now - EARLIEST)
     values = {"before": before, **{f"prune_{status.lower()}": int(status in wanted) for status in TERMINAL}}
     # One day is added, because ids contain times from the producers' clocks, which may be fast.
@@ -203,7 +202,7 @@ def _delete(
     pace: Pace,
     *,
     deleted: int,
-    on_progress: Progress,
+    on_progress: Callable[[int], None],
     on_change: OnChange | None,
 ) -> int:
     """Delete the rows between two ids in batches, and return the number of deleted tasks, including the tasks deleted
@@ -282,7 +281,7 @@ class TimePartitions(Noun):
         if (layout := self.layout()) is None:
             return 0
         partitioning = Partitioning(self._store.dialect)
-        present = now(self._store)
+        present = now_of(self._store)
         if not (wanted := layout.missing(periods(layout.every, present, ahead))):
             return 0
         if not layout.owned:
@@ -367,11 +366,10 @@ class TimePartitions(Noun):
             if not _has(target, one):
                 return 0  # another prune has dropped it
             bounds = {"lower": one.lower, "upper": one.upper}
-            seen = {"failed": found["failed"] or [], "last_event": found["last_event"]}
-            since = partitioning.prepared(time_partitions.kept_since, one).run(execute, {**values, **bounds, **seen})
-            before = set(found["kept"] or ())
-            new = {row["id"] for row in since}
-            kept, went = sorted(before | new), int(found["tasks"]) - len(new & set(found["failed"] or ()))
+            failed = found["failed"] or []
+            given = {**values, **bounds, "failed": failed, "last_event": found["last_event"]}
+            new = {row["id"] for row in partitioning.prepared(time_partitions.kept_since, one).run(execute, given)}
+            kept, went = sorted({*(found["kept"] or ()), *new}), int(found["tasks"]) - len(new.intersection(failed))
             partitioning.detach(execute, one)
             for bring in (time_partitions.bring_executions, time_partitions.bring_events) if kept else ():
                 partitioning.prepared(bring, one).run(execute, {"kept": kept})
@@ -406,8 +404,7 @@ def _layout(target: Target) -> Layout | None:
 
 
 def _has(target: Target, one: Partition) -> bool:
-    layout = _layout(target)
-    return layout is not None and one in layout.partitions
+    return (layout := _layout(target)) is not None and one in layout.partitions
 
 
 _from_id, _to_id = parameters(sa.Uuid, "from_id", "to_id")
@@ -427,14 +424,7 @@ def delete_old(g: Grammar) -> Transition:
     """
     key = tables.idempotency_keys.c.task_execution_id
 
-    def doomed(_: Relations) -> Statement:
-        return (
-            sa.select(_execution.id)
-            .where(_prunable(g))
-            .order_by(_execution.id)
-            .limit(limit)
-            .with_for_update(skip_locked=True)
-        )
+    doomed = sa.select(_execution.id).where(_prunable(g)).order_by(_execution.id).limit(limit)
 
     def with_key(r: Relations) -> sa.Select[Any]:
         return sa.select(key.label("id")).where(g.among(key, r["doomed"].c.id))
@@ -453,7 +443,7 @@ def delete_old(g: Grammar) -> Transition:
 
     return Transition(
         steps={
-            "doomed": doomed,
+            "doomed": lambda _: doomed.with_for_update(skip_locked=True),
             "keyed": with_key,
             "locked": lambda r: with_key(r).with_for_update(skip_locked=True),
             "free": free,
@@ -488,19 +478,14 @@ def prune_unrouted(g: Grammar) -> Transition:
     The events are selected without an order, because the planner would otherwise scan the whole log in `sequence_num`
     order instead of only the events without a task.
     """
-    old = (_event.task_execution_id.is_(None), _event.lease_token.is_(None), _event.created_at < before)
-
-    def doomed(_: Relations) -> Statement:
-        return sa.select(_event.sequence_num).where(*old).limit(limit)
+    has_no_task, number = _event.task_execution_id.is_(None), _event.sequence_num
+    doomed = sa.select(number).where(has_no_task, _event.lease_token.is_(None), _event.created_at < before).limit(limit)
 
     def events(r: Relations) -> Statement:
-        return (
-            sa.delete(tables.execution_events)
-            .where(_event.task_execution_id.is_(None), g.among(_event.sequence_num, r["doomed"].c.sequence_num))
-            .returning(_event.sequence_num.label("id"))
-        )
+        gone = sa.delete(tables.execution_events).where(has_no_task, g.among(number, r["doomed"].c.sequence_num))
+        return gone.returning(number.label("id"))
 
-    return Transition(steps={"doomed": doomed, "events": events}, returns="events")
+    return Transition(steps={"doomed": lambda _: doomed, "events": events}, returns="events")
 
 
 def _prunable(g: Grammar) -> sa.ColumnElement[bool]:

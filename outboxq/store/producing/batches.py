@@ -100,16 +100,15 @@ class Batches(Noun, Answering):
         """
 
         def reason() -> InvalidTarget | None:
-            text = (
+            try:
+                if not target.run(batches_sql.left_open, {"batch_id": batch_id}):
+                    return None
+            except Exception as error:  # noqa: BLE001 - the transaction has failed, so it cannot be committed either
+                log.debug("batch %s could not be looked up: %s", batch_id, error)
+            return InvalidTarget(
                 f"this transaction cannot be committed: the `with` block of batch {batch_id} raised an error, so the batch is incomplete "
                 f"({why}); roll the transaction back, or create the batch in a savepoint that is rolled back"
             )
-            try:
-                found = target.run(batches_sql.left_open, {"batch_id": batch_id})
-            except Exception as error:  # noqa: BLE001 - the transaction has failed, so it cannot be committed either
-                log.debug("batch %s could not be looked up: %s", batch_id, error)
-                return InvalidTarget(text)
-            return InvalidTarget(text) if found else None
 
         target = self._store.join(using)
         target.forbid_commit(reason)
@@ -148,7 +147,7 @@ class Batches(Noun, Answering):
         self, batch_id: UUID, rows: Sequence[Row], wanted: frozenset[TaskStatus], using: object
     ) -> Iterator[Member]:
         while True:
-            ids = [row["id"] for row in rows if TaskStatus(row["status"]) in wanted]
+            ids = [row["id"] for row in rows if row["status"] in wanted]
             for start in range(0, len(ids), _RESULTS):
                 yield from self._read(ids[start : start + _RESULTS], wanted, using)
             if len(rows) < _IDS:

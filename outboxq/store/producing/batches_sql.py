@@ -79,22 +79,17 @@ def change(g: Grammar) -> sa.Insert:
 
     Returns no row for a missing or completed batch, or for a batch that is being cancelled and would get more tasks.
     """
-    values = {
+    values: dict[str, Any] = {
         "batch_id": _batch.id,
         "added": _added,
-        "completed": ZERO,
-        "failed": ZERO,
-        "cancelled": ZERO,
+        **dict.fromkeys(("completed", "failed", "cancelled"), ZERO),
         "closes": _closes,
         "changed_at": g.now,
     }
     takes = sa.or_(_added <= ZERO, _batch.cancel_requested_at.is_(None))
     rows = sa.select(*values.values()).where(_batch.id == _batch_id, _batch.completed_at.is_(None), takes)
-    return (
-        sa.insert(task_batch_changes)
-        .from_select(list(values), rows)
-        .returning(task_batch_changes.c.batch_id.label("id"))
-    )
+    new = sa.insert(task_batch_changes).from_select(list(values), rows)
+    return new.returning(task_batch_changes.c.batch_id.label("id"))
 
 
 def get(_: Grammar) -> sa.Select[Any]:
@@ -121,13 +116,12 @@ def waiting_for_dead_letters(_: Grammar) -> sa.Select[Any]:
     with the number of its dead letters and the time of its last change.
     """
     first = _first_unfinished()
-    ended = _ended(first.c)
     return sa.select(first.c.id, first.c.name, first.c.kind, first.c.failed, first.c.updated_at).where(
         first.c.closed,
         first.c.cancel_requested_at.is_(None),
         first.c.on_failed == sql_literal(OnFailed.WAIT),
         first.c.failed > ZERO,
-        ended >= first.c.size,
+        _ended(first.c) >= first.c.size,
     )
 
 
@@ -138,9 +132,8 @@ def _ended(batch: Any) -> Any:
 
 def _first_unfinished() -> sa.Subquery:
     most = sa.bindparam("most", type_=sa.BigInteger, required=True)
-    return (
-        sa.select(task_batches).where(_batch.completed_at.is_(None)).order_by(_batch.id).limit(most).subquery("first")
-    )
+    unfinished = sa.select(task_batches).where(_batch.completed_at.is_(None))
+    return unfinished.order_by(_batch.id).limit(most).subquery("first")
 
 
 def left_open(_: Grammar) -> sa.Select[Any]:
@@ -154,26 +147,17 @@ def newest(_: Grammar) -> sa.Select[Any]:
     return sa.select(task_batches).where(_batch.id < _before).order_by(_batch.id.desc()).limit(limit)
 
 
-def newest_open(_: Grammar) -> sa.Select[Any]:
+def newest_open(g: Grammar) -> sa.Select[Any]:
     """Select up to :limit unfinished batches with ids before :before, newest first, using the index of unfinished
     batches.
     """
-    return (
-        sa.select(task_batches)
-        .where(_batch.id < _before, _batch.completed_at.is_(None))
-        .order_by(_batch.id.desc())
-        .limit(limit)
-    )
+    return newest(g).where(_batch.completed_at.is_(None))
 
 
 def members(_: Grammar) -> sa.Select[Any]:
     """Select the ids and statuses of up to :limit of a batch's tasks in id order, starting after the id :after."""
-    return (
-        sa.select(_execution.id, _execution.status)
-        .where(made_together(_batch_id), _execution.id > _after)
-        .order_by(_execution.id)
-        .limit(limit)
-    )
+    mine = sa.select(_execution.id, _execution.status).where(made_together(_batch_id), _execution.id > _after)
+    return mine.order_by(_execution.id).limit(limit)
 
 
 def unended(g: Grammar) -> sa.Select[Any]:
@@ -191,19 +175,15 @@ def unended(g: Grammar) -> sa.Select[Any]:
     return members(g).where(changes)
 
 
-def _lock(table: sa.Table, key: str, g: Grammar) -> sa.Select[Any]:
-    """Lock this table's rows for the tasks that `unended` selects, in id order."""
-    found, mine = unended(g).subquery("found"), table.c[key]
-    return sa.select(mine).where(g.among(mine, found.c.id)).order_by(mine).with_for_update()
+def _lock(ids: sa.Column[Any], g: Grammar) -> sa.Select[Any]:
+    """Lock the rows with these ids of the tasks that `unended` selects, in id order."""
+    found = unended(g).subquery("found")
+    return sa.select(ids).where(g.among(ids, found.c.id)).order_by(ids).with_for_update()
 
 
 LOCK: Mapping[str, Builder] = {
-    table.name: partial(_lock, table, key)
-    for table, key in (
-        (task_outbox, "task_execution_id"),
-        (task_leases, "task_execution_id"),
-        (task_executions, "id"),
-    )
+    ids.table.name: partial(_lock, ids)
+    for ids in (task_outbox.c.task_execution_id, task_leases.c.task_execution_id, task_executions.c.id)
 }
 """Locks the rows that a cancellation changes, table by table, in the order in which every statement locks these tables.
 """
@@ -228,11 +208,8 @@ def left_to_cancel(g: Grammar) -> sa.Select[Any]:
     """
     leased = _leased(g)
     unasked = sa.func.sum(sa.case((leased.c.cancel_requested_at.is_(None), ONE), else_=ZERO))
-    running = (
-        sa.select(leased.c.batch_id, sa.func.count().label("running"), unasked.label("unasked"))
-        .group_by(leased.c.batch_id)
-        .subquery("running")
-    )
+    counted = sa.select(leased.c.batch_id, sa.func.count().label("running"), unasked.label("unasked"))
+    running = counted.group_by(leased.c.batch_id).subquery("running")
     waiting = _batch.size - _ended(_batch) - sa.func.coalesce(running.c.running, ZERO)
     left = sa.func.coalesce(running.c.unasked, ZERO)
     discards = sa.and_(_batch.failed > ZERO, _batch.on_failed == sql_literal(OnFailed.WAIT))
@@ -250,21 +227,14 @@ def _leased(g: Grammar) -> sa.CTE:
 
 def statuses(_: Grammar) -> sa.Select[Any]:
     """Count the tasks of a batch by status."""
-    return (
-        sa.select(_execution.status, sa.func.count().label("tasks"))
-        .where(made_together(_batch_id))
-        .group_by(_execution.status)
-    )
+    counted = sa.select(_execution.status, sa.func.count().label("tasks"))
+    return counted.where(made_together(_batch_id)).group_by(_execution.status)
 
 
 def cancelling(_: Grammar) -> sa.Select[Any]:
     """Select up to :limit batches whose tasks must be cancelled, and whether their `then` tasks will still be enqueued."""
-    return (
-        sa.select(_batch.id, _batch.runs_then, _batch.on_failed)
-        .where(_batch.completed_at.is_(None), _batch.cancel_requested_at.is_not(None))
-        .order_by(_batch.id)
-        .limit(limit)
-    )
+    unfinished = sa.select(_batch.id, _batch.runs_then, _batch.on_failed).where(_batch.completed_at.is_(None))
+    return unfinished.where(_batch.cancel_requested_at.is_not(None)).order_by(_batch.id).limit(limit)
 
 
 def request_cancel(g: Grammar) -> sa.Update:
@@ -286,10 +256,8 @@ def request_cancel(g: Grammar) -> sa.Update:
 
 def missing_dead_letters(_: Grammar) -> sa.Select[Any]:
     """Lock up to :limit batches that are waiting for a dead letter that no longer exists. Skips locked batches."""
-    waits = _batch.on_failed == sql_literal(OnFailed.WAIT)
-    found = sa.select(_batch.id).where(
-        _batch.completed_at.is_(None), waits, _batch.failed > ZERO, _batch.failed > _dead()
-    )
+    waits = (_batch.on_failed == sql_literal(OnFailed.WAIT), _batch.failed > ZERO, _batch.failed > _dead())
+    found = sa.select(_batch.id).where(_batch.completed_at.is_(None), *waits)
     return found.order_by(_batch.id).limit(limit).with_for_update(skip_locked=True)
 
 
@@ -307,13 +275,9 @@ def forget_dead_letters(g: Grammar, given: Any) -> Statement:
 
 def _dead() -> sa.ColumnElement[int]:
     """Return the number of the batch's dead letters."""
-    return (
-        sa.select(sa.func.count())
-        .select_from(task_executions)
-        .where(made_together(_batch.id), _execution.status == SqlStatus.FAILED)
-        .correlate(task_batches)
-        .scalar_subquery()
-    )
+    dead = sa.select(sa.func.count()).select_from(task_executions)
+    mine = dead.where(made_together(_batch.id), _execution.status == SqlStatus.FAILED)
+    return mine.correlate(task_batches).scalar_subquery()
 
 
 def prune(g: Grammar) -> Transition:

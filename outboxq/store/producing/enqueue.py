@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import timedelta
+from functools import partial
 from itertools import chain, cycle
 from operator import attrgetter, is_
 from types import NoneType, SimpleNamespace
@@ -14,7 +15,7 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from ...database.dialects import Batch, Begin
+from ...database.dialects import Begin
 from ...database.grammar import Grammar, Relations, Statement, Transition, insert_values, sql_literal
 from ...database.privileges import Feature
 from ...database.tables import task_executions, task_outbox
@@ -103,21 +104,16 @@ def enqueue_many(store: Transactions, tasks: Sequence[NewTask], *, using: object
             return _enqueue_in_batches(store, target, tasks, added, are_alike=are_alike, using=using)
         if features is _PLAIN:
             with target.atomic():
-                target.run(insert_tasks, store.values(target), _rows(tasks, are_alike=are_alike))
-            return [Handle(id=task.id) for task in tasks]
+                return _insert(target, store.values(target), tasks, are_alike=are_alike)
         # A task may raise an error after others were written. Our own transaction is then rolled back; a caller's stays
         # usable.
         may_raise = len(tasks) > 1 and any(task.on_conflict is OnConflict.RAISE for task in tasks)
         with target.atomic(savepoint=may_raise and using is not None):
             return enqueue_keyed(store, target, tasks)
 
-    return store.run(
-        work,
-        using=using,
-        begin=Begin.INSERT if features is _PLAIN and len(tasks) == 1 else Begin.WRITE,
-        done=lambda target: enqueued(store, target, tasks),
-        enqueues=features,
-    )
+    begin = Begin.INSERT if features is _PLAIN and len(tasks) == 1 else Begin.WRITE
+    done = partial(enqueued, store, tasks=tasks)
+    return store.run(work, using=using, begin=begin, done=done, enqueues=features)
 
 
 def foresee(store: Transactions, task: NewTask) -> Handle:
@@ -136,13 +132,8 @@ def _enqueue_plain(
             target.run(insert_plain_task, plain_row(task, columns, store.values(target)))
         return [Handle(id=task.id)]
 
-    return store.run(
-        work,
-        using=using,
-        begin=Begin.INSERT,
-        done=lambda target: enqueued(store, target, tasks),
-        enqueues=_PLAIN,
-    )
+    done = partial(enqueued, store, tasks=tasks)
+    return store.run(work, using=using, begin=Begin.INSERT, done=done, enqueues=_PLAIN)
 
 
 def _enqueue_in_batches(
@@ -160,8 +151,7 @@ def _enqueue_in_batches(
         join(target, values, added)
         handles = enqueue_keyed(store, target, tasks) if any(task.idempotency_key for task in tasks) else None
         if handles is None:
-            target.run(insert_tasks, values, _rows(tasks, are_alike=are_alike))
-            return [Handle(id=task.id) for task in tasks]
+            return _insert(target, values, tasks, are_alike=are_alike)
         found = zip(tasks, handles, strict=True)
         for batch_id, number in added_to(task for task, handle in found if not handle.created).items():
             leave(target, values, batch_id, number)
@@ -181,8 +171,7 @@ def _checked(task: NewTask) -> Mapping[str, Any] | None:
     Tasks with the same name usually share their option objects, so the options are checked and turned into columns only
     for the first of these tasks. This saves a tenth of the client's time.
     """
-    known = _known.get(task.task_name) if type(task.task_name) is str else None
-    if known is not None:
+    if type(task.task_name) is str and (known := _known.get(task.task_name)) is not None:
         made_of, shared, columns = known
         if (made_of is not None and task.made_of is made_of) or all(map(is_, _shared(task), shared)):
             _check_own(task)
@@ -222,8 +211,10 @@ def _check_all(tasks: Sequence[NewTask]) -> bool:
     return True
 
 
-def _rows(tasks: Sequence[NewTask], *, are_alike: bool) -> Batch:
-    return alike_rows(tasks) if are_alike else [row(task) for task in tasks]
+def _insert(target: Target, values: Mapping[str, Any], tasks: Sequence[NewTask], *, are_alike: bool) -> list[Handle]:
+    rows = alike_rows(tasks) if are_alike else [row(task) for task in tasks]
+    target.run(insert_tasks, values, rows)
+    return [Handle(id=task.id) for task in tasks]
 
 
 def _are_texts(values: Sequence[str]) -> bool:
@@ -327,7 +318,6 @@ def insert_plain_task(g: Grammar) -> Transition:
     -m benchmarks.tunings --only plain-task`).
     """
     task = SimpleNamespace(**{name: sa.bindparam(name, type_=kind, required=True) for name, kind in PLAIN_TASK.items()})
-
     position = sa.select(task_outbox.c.position).where(task_outbox.c.task_execution_id == task.id).scalar_subquery()
 
     def entry(_: Relations) -> Statement:

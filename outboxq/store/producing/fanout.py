@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +21,7 @@ from ...database.grammar import (
     Grammar,
     Relations,
     Statement,
+    Step,
     Transition,
     joined,
     number,
@@ -244,29 +245,27 @@ def _task(event: NewEvent, subscriber: Row) -> NewTask:
 
 
 def _row(subscription: Subscription) -> tuple[object, ...]:
-    own = {name: getattr(subscription, name) for name in ("topic", "task_name", "parameter")}
-    cells = own | subscription.stored
+    cells = {name: getattr(subscription, name) for name in _OWN} | subscription.stored
     return tuple(cells[column] for column in SUBSCRIPTION)
 
 
 def _records(rows: Iterable[Row]) -> list[Subscription]:
-    own = ("topic", "task_name", "parameter")
-    return [Subscription(**{name: row[name] for name in own}, **stored_options(row)) for row in rows]
+    return [Subscription(**{name: row[name] for name in _OWN}, **stored_options(row)) for row in rows]
 
 
 SUBSCRIPTION: Columns = {column.name: parameter_type(column.type) for column in task_subscriptions.c}
 SUBSCRIBERS: Columns = {"task_name": sa.Text()}
 _KEY = ("topic", "task_name")
+_OWN = (*_KEY, "parameter")
 _OF_THE_TASK = ("task_name", *OPTION_COLUMNS.values())
 """The columns that a subscription shares with its tasks."""
 
-_topic, _quoted_topic, _payload, _partition_key, _idempotency_key, _headers = parameters(
-    sa.Text, "topic", "quoted_topic", "payload", "partition_key", "idempotency_key", "headers"
+_topic, _quoted_topic, _payload, _partition_key, _relay_key, _idempotency_key, _headers = parameters(
+    sa.Text, "topic", "quoted_topic", "payload", "partition_key", "relay_key", "idempotency_key", "headers"
 )
 _pipeline = sa.bindparam("pipeline_execution_id", type_=sa.Uuid, required=True)
 _available_at, _expires_at = parameters(Instant, "available_at", "expires_at")
 _delay, _expires_in = parameters(sa.Double, "delay_seconds", "expires_seconds")
-(_relay_key,) = parameters(sa.Text, "relay_key")
 (_may_hold,) = parameters(sa.Boolean, "may_hold")
 (_slot,) = parameters(sa.SmallInteger, "slot")
 _most = sa.bindparam("most_subscribers", type_=sa.Integer, required=True)
@@ -280,8 +279,7 @@ def _insert_for_subscribers(g: Grammar, *, messages: bool) -> Transition:
     if there are more than :most_subscribers.
     """
     entry = {"entry": lambda r: _entry(g, r, r["subscriber"], _is_task(r), _fits_family(r))}
-    message = {"message": lambda r: _message(g, r["subscriber"], _is_relay(r), _fits_family(r))}
-    return _emission(g, entry | message if messages else entry)
+    return _emission(g, entry | _messages(g) if messages else entry)
 
 
 def _emit_keyed(g: Grammar, *, messages: bool) -> Transition:
@@ -311,12 +309,7 @@ def _emit_keyed(g: Grammar, *, messages: bool) -> Transition:
 
 def write_messages(g: Grammar) -> Transition:
     """Write only the messages of `INSERT_FOR_SUBSCRIBERS`."""
-    return Transition(
-        steps={
-            "subscriber": lambda _: _subscribers(g),
-            "message": lambda r: _message(g, r["subscriber"], _is_relay(r), _fits_family(r)),
-        }
-    )
+    return Transition(steps={"subscriber": lambda _: _subscribers(g), **_messages(g)})
 
 
 def write_keyed_messages(g: Grammar) -> Transition:
@@ -375,9 +368,7 @@ def unsubscribe(_: Grammar, given: Any) -> Statement:
     return sa.delete(task_subscriptions).where(key.in_(sa.select(*(given[name] for name in _KEY))))
 
 
-def _emission(
-    g: Grammar, entry: Mapping[str, Callable[[Relations], Statement]], **asked: sa.ColumnElement[Any]
-) -> Transition:
+def _emission(g: Grammar, entry: Mapping[str, Step], **asked: sa.ColumnElement[Any]) -> Transition:
     """Write a task for each subscriber for which the steps of `entry` write an entry."""
     return Transition(
         steps={
@@ -389,10 +380,8 @@ def _emission(
         },
         returns="subscriber",
         joined_steps=("entry", *({"accepted_id"} & entry.keys())),
-        joined_columns=(
-            "position",
-            "accepted_by",
-        ),  # no times, because psycopg cannot read every connection's time format
+        # No times, because psycopg cannot read every connection's time format.
+        joined_columns=("position", "accepted_by"),
     )
 
 
@@ -422,9 +411,7 @@ def _fits_family(r: Relations) -> sa.ColumnElement[bool]:
 def _entry(g: Grammar, r: Relations, rows: sa.FromClause, *where: sa.ColumnElement[bool]) -> Statement:
     subscriber = r["subscriber"].c
     task = SimpleNamespace(
-        id=subscriber.id,
-        queue=subscriber.queue,
-        priority=subscriber.priority,
+        **{name: subscriber[name] for name in ("id", "queue", "priority")},
         partition_key=_partition_key,
         topic=_topic,
         available_at=_available_at,
@@ -440,9 +427,7 @@ def _execution(g: Grammar, r: Relations) -> Statement:
     # A task without a partition key has no key to hold.
     on_dead_letter = sa.case((_may_hold, subscriber.on_dead_letter), else_=sql_literal(OnDeadLetter.RELEASE))
     given = {
-        "id": subscriber.id,
-        "pipeline_execution_id": subscriber.pipeline_execution_id,
-        **{name: subscriber[name] for name in _OF_THE_TASK},
+        **{name: subscriber[name] for name in ("id", "pipeline_execution_id", *_OF_THE_TASK)},
         "topic": _topic,
         "partition_key": _partition_key,
         # Built as text, so that the numbers in the payload are not parsed and serialized again. A parameter's name
@@ -481,12 +466,16 @@ def _message(g: Grammar, relays: sa.FromClause, *where: sa.ColumnElement[bool]) 
     return sa.insert(relay_messages).from_select(list(values), rows)
 
 
+def _messages(g: Grammar) -> dict[str, Step]:
+    return {"message": lambda r: _message(g, r["subscriber"], _is_relay(r), _fits_family(r))}
+
+
 def relay_of(task_name: sa.ColumnElement[str]) -> sa.ColumnElement[str]:
     """Return the name of the relay to which this task belongs."""
     return sa.func.substr(task_name, sa.literal_column(str(len(RELAY_PREFIX) + 1), sa.Integer), type_=sa.Text)
 
 
-def _keyed_messages(g: Grammar) -> dict[str, Callable[[Relations], Statement]]:
+def _keyed_messages(g: Grammar) -> dict[str, Step]:
     """Accept the event for each relay only once, as a consumer accepts a message, and write a message for each relay
     that accepts it.
     """
@@ -513,10 +502,8 @@ def _unrouted(g: Grammar, r: Relations) -> Statement:
         "event_data": data,
         "created_at": g.now,
     }
-    no_subscriber = ~sa.exists(sa.select(r["subscriber"].c.id))
-    return sa.insert(execution_events).from_select(
-        list(values), g.identified(sa.select(*values.values()).where(no_subscriber))
-    )
+    rows = sa.select(*values.values()).where(~sa.exists(sa.select(r["subscriber"].c.id)))
+    return sa.insert(execution_events).from_select(list(values), g.identified(rows))
 
 
 INSERT_FOR_SUBSCRIBERS: Mapping[bool, Builder] = {

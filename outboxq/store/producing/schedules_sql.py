@@ -77,8 +77,7 @@ def schedules(_: Grammar) -> sa.Select[Any]:
 
 def named(g: Grammar) -> sa.Select[Any]:
     """Select the schedules with the given `names`, sorted by name."""
-    names = g.rows("names", NAMES).c.name
-    return schedules(g).where(g.among(_schedule.name, names))
+    return schedules(g).where(_is_named(g, _schedule.name))
 
 
 def lock(g: Grammar) -> sa.Select[Any]:
@@ -88,8 +87,11 @@ def lock(g: Grammar) -> sa.Select[Any]:
 
 def planted_wrongly(g: Grammar) -> sa.Select[Any]:
     """Select the schedules with the given `names` that were planted while the clock was running fast."""
-    names = g.rows("names", NAMES).c.name
-    return sa.select(_schedule.name).where(g.among(_schedule.name, names), _planted_wrongly(g))
+    return sa.select(_schedule.name).where(_is_named(g, _schedule.name), _planted_wrongly(g))
+
+
+def _is_named(g: Grammar, name: sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
+    return g.among(name, g.rows("names", NAMES).c.name)
 
 
 def some_due(g: Grammar) -> sa.Select[Any]:
@@ -226,19 +228,16 @@ def to_come(g: Grammar) -> sa.Select[Any]:
 
     Of the ticks with unstarted tasks, only the next :limit for each schedule are selected.
     """
-    names = g.rows("names", NAMES).c.name
     # Neither query is a join, because a join might read all ticks or all tasks.
     is_new = sa.and_(_execution.status == SqlStatus.READY, _execution.first_started_at.is_(None))
     comes = sa.select(_execution.id).where(_execution.id == _tick.task_execution_id, is_new).exists()
     later = sa.select(_tick.schedule, _tick.tick, comes.label("comes"))
-    found = later.where(g.among(_tick.schedule, names), _tick.tick > _moment).subquery("found")
+    found = later.where(_is_named(g, _tick.schedule), _tick.tick > _moment).subquery("found")
     place = sa.func.row_number().over(partition_by=(found.c.schedule, found.c.comes), order_by=found.c.tick)
     ranked = sa.select(found, place.label("place")).subquery("ranked")
-    return (
-        sa.select(ranked.c.schedule, ranked.c.tick, ranked.c.comes)
-        .where(sa.or_(~ranked.c.comes, ranked.c.place <= limit))
-        .order_by(ranked.c.schedule, ranked.c.tick)
-    )
+    near = sa.or_(~ranked.c.comes, ranked.c.place <= limit)
+    columns = (ranked.c.schedule, ranked.c.tick, ranked.c.comes)
+    return sa.select(*columns).where(near).order_by(ranked.c.schedule, ranked.c.tick)
 
 
 def ticks(_: Grammar) -> sa.Select[Any]:
