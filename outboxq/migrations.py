@@ -24,7 +24,7 @@ from sqlalchemy.schema import DropTable
 
 from .database import table_locks
 from .database.column_types import Xid8
-from .database.dialects import Begin, Dialect, check_schema_name, dialect_for, time_partitions
+from .database.dialects import Begin, check_schema_name, dialect_for, time_partitions
 from .database.dialects.partitioning import PARTITION_NAME, Partitioning
 from .database.drivers import is_psycopg, refuse_async
 from .database.engine import is_autocommit, make_engine, parse_url
@@ -137,9 +137,7 @@ def downgrade(database: str | URL | Engine | Connection, revision: str, *, schem
     with _migrating(database, schema) as (connection, (found, _)):
         ensure_ours(found, partial(_place, connection, schema))
         command.downgrade(_config(connection=connection, schema=schema), revision)
-        if (
-            _found(connection, dialect_for(connection.dialect.name, schema=schema))[0] is None
-        ):  # Alembic does not drop its version table
+        if _found(connection, schema)[0] is None:  # Alembic does not drop its version table
             drop = DropTable(version_table).execution_options(schema_translate_map={None: schema})
             connection.execute(drop)
 
@@ -197,7 +195,7 @@ def partition(
             )
         execute = _execute(connection)
         connection.exec_driver_sql(LOCK)
-        found, oldest_code = _found(connection, dialect)
+        found, oldest_code = _found(connection, schema)
         if found is None:
             raise SchemaOutOfDate(f"{_place(connection, schema)} has no outboxq tables to partition", remedy=UPGRADE)
         ensure_fit(found, oldest_code, partial(_place, connection, schema))
@@ -234,10 +232,11 @@ def in_rounds(connection: Connection, work: Callable[[], T], *, schema: str | No
         pause = state.next_action.sleep if state.next_action else 0
         log.warning("the tables are in use and could not be locked: %s; trying again in %.0f s", why(), pause)
 
+    def is_busy(error: BaseException) -> bool:
+        return isinstance(error, table_locks.Busy) or dialect.is_locked_out(error)
+
     attempts = tenacity.Retrying(
-        retry=tenacity.retry_if_exception(
-            lambda error: isinstance(error, table_locks.Busy) or dialect.is_locked_out(error)
-        ),
+        retry=tenacity.retry_if_exception(is_busy),
         wait=_PAUSE,
         stop=tenacity.stop_after_delay(known.wait.total_seconds()),
         before_sleep=tell,
@@ -275,7 +274,7 @@ def current(database: str | URL | Engine | Connection, *, schema: str | None = N
         if dialect_for(url.get_backend_name()).missing_file(url) is not None:
             return None
     with _connected(database, Begin.READ) as connection:
-        return _found(connection, dialect_for(connection.dialect.name, schema=schema))[0]
+        return _found(connection, schema)[0]
 
 
 def revisions() -> list[tuple[str, str]]:
@@ -328,18 +327,16 @@ def _migrating(
         if not dialect.one_writer:
             connection.exec_driver_sql(LOCK)  # another process may be writing a newer schema
         with _outer_proxies():
-            yield connection, in_rounds(connection, partial(_found, connection, dialect), schema=schema)
+            yield connection, in_rounds(connection, partial(_found, connection, schema), schema=schema)
 
 
-def _found(connection: Connection, dialect: Dialect) -> tuple[str | None, str | None]:
+def _found(connection: Connection, own_schema: str | None) -> tuple[str | None, str | None]:
     """Return the tables' revision and the oldest code that they support; both are None if there are no tables.
 
     Raises SchemaOutOfDate if the tables belong to an unreleased version.
     """
-    execute = _execute(connection)
-    return schema.found(
-        lambda builder: dialect.compiled[builder].run(execute, {}), partial(_place, connection, dialect.schema)
-    )
+    compiled, execute = dialect_for(connection.dialect.name, schema=own_schema).compiled, _execute(connection)
+    return schema.found(lambda builder: compiled[builder].run(execute, {}), partial(_place, connection, own_schema))
 
 
 def _place(connection: Connection, schema: str | None) -> str:

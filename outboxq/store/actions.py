@@ -148,8 +148,7 @@ _written: dict[str, Any] = {
     for name in ("id", "operator", "interface", "action", "target", "details", "reason", "changed")
 }
 _wanted_action, _wanted_operator = parameters(sa.Text, "action", "operator")
-_since = sa.bindparam("since", type_=Instant, required=True)
-_older = sa.bindparam("older", type_=Instant, required=True)
+_since, _older = parameters(Instant, "since", "older")
 _least = sa.bindparam("least", type_=sa.Double, required=True)
 _before = sa.bindparam("before", type_=sa.Uuid, required=True)
 
@@ -164,12 +163,8 @@ def add(g: Grammar) -> sa.Insert:
 
 def count_up(_: Grammar) -> sa.Update:
     """Add :changed to the record :id. A record that has been pruned in the meantime is not written again."""
-    return (
-        sa.update(operator_actions)
-        .where(_action.id == _written["id"])
-        .values(changed=_action.changed + _written["changed"])
-        .returning(_action.id)
-    )
+    record = sa.update(operator_actions).where(_action.id == _written["id"])
+    return record.values(changed=_action.changed + _written["changed"]).returning(_action.id)
 
 
 def is_written(_: Grammar) -> sa.Select[Any]:
@@ -184,12 +179,18 @@ def one(_: Grammar) -> sa.Select[Any]:
 
 def newest(_: Grammar) -> sa.Select[Any]:
     """Select a page of the matching records, newest first."""
-    return _page()
+    matches = (
+        sa.or_(_wanted_action.is_(None), _action.action == _wanted_action),
+        sa.or_(_wanted_operator.is_(None), _action.operator == _wanted_operator),
+        sa.or_(_since.is_(None), _action.at >= _since),
+    )
+    before = sa.select(operator_actions).where(_action.id < _before, *matches)
+    return before.order_by(_action.id.desc()).limit(limit)
 
 
-def newest_of_target(_: Grammar) -> sa.Select[Any]:
+def newest_of_target(g: Grammar) -> sa.Select[Any]:
     """Select a page of the matching records for :target, newest first."""
-    return _page().where(_action.target == _written["target"])
+    return newest(g).where(_action.target == _written["target"])
 
 
 def prune(g: Grammar) -> Statement:
@@ -197,17 +198,3 @@ def prune(g: Grammar) -> Statement:
     is_old = sa.and_(_action.at < _older, _action.at < g.later(g.now, _least))
     some = sa.select(_action.id).where(is_old).limit(limit)
     return sa.delete(operator_actions).where(_action.id.in_(some)).returning(_action.id)
-
-
-def _page() -> sa.Select[Any]:
-    return (
-        sa.select(operator_actions)
-        .where(
-            _action.id < _before,
-            sa.or_(_wanted_action.is_(None), _action.action == _wanted_action),
-            sa.or_(_wanted_operator.is_(None), _action.operator == _wanted_operator),
-            sa.or_(_since.is_(None), _action.at >= _since),
-        )
-        .order_by(_action.id.desc())
-        .limit(limit)
-    )

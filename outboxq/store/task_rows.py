@@ -111,12 +111,11 @@ def row(task: NewTask) -> tuple[object, ...]:
 def alike_rows(tasks: Sequence[NewTask]) -> Alike:
     """Return the tasks' values for the columns of `NEW_TASK`. The tasks differ only in their ids and arguments."""
     ids = [task.id for task in tasks]
-    cells = {**dict(zip(NEW_TASK, row(tasks[0]), strict=True)), "id": ids, "args": [task.args for task in tasks]}
-    if tasks[0].pipeline_execution_id is not None:
-        return Alike(cells=cells, several=frozenset({"id", "args"}))
-    return Alike(
-        cells=cells | {"pipeline_execution_id": ids}, several=frozenset({"id", "args", "pipeline_execution_id"})
-    )
+    several = {"id": ids, "args": [task.args for task in tasks]}
+    if tasks[0].pipeline_execution_id is None:
+        several["pipeline_execution_id"] = ids
+    cells = {**dict(zip(NEW_TASK, row(tasks[0]), strict=True)), **several}
+    return Alike(cells=cells, several=frozenset(several))
 
 
 def is_plain(task: NewTask) -> bool:
@@ -170,10 +169,9 @@ def new_entry(
     # IS NOT NULL is avoided, because in a RETURNING clause, SQLite 3.40 checks the wrong column to decide whether this
     # one can be NULL.
     place = sa.case((written.partition_key >= sa.literal_column("''", sa.Text), written.position)).label("place")
+    times = (written.available_at, written.expires_at)
     new = insert_values(sa.insert(task_outbox), values, rows, *where)
-    return new.returning(
-        written.task_execution_id.label("id"), written.position, written.available_at, written.expires_at, place
-    )
+    return new.returning(written.task_execution_id.label("id"), written.position, *times, place)
 
 
 def new_execution(
@@ -254,6 +252,18 @@ def event(
     return insert_values(sa.insert(execution_events), values, rows)
 
 
+def event_without_task(
+    g: Grammar, pipeline_id: sa.ColumnElement[Any], event_type: EventType, data: sa.ColumnElement[Any]
+) -> dict[str, sa.ColumnElement[Any]]:
+    """Return the values of an event that does not belong to a task, by column."""
+    return {
+        "pipeline_execution_id": pipeline_id,
+        "event_type": sql_literal(event_type),
+        "event_data": data,
+        "created_at": g.now,
+    }
+
+
 def entry(
     g: Grammar,
     execution: Any,
@@ -298,20 +308,19 @@ def dead_letter_gone(g: Grammar, execution: Any) -> Statement:
 
 def key_held(g: Grammar, execution: Any) -> Statement:
     """Hold the partition key of each Failed task with `on_dead_letter=hold`."""
-    ids = (
-        sa.select(execution.id).where(execution.partition_key.is_not(None), _holds(execution)).subquery("holding").c.id
-    )
-    return sa.update(partition_claims).where(g.among(partition_claims.c.task_execution_id, ids)).values(held=sa.true())
+    holding = _with_key(execution, _holds(execution)).subquery("holding")
+    mine = g.among(partition_claims.c.task_execution_id, holding.c.id)
+    return sa.update(partition_claims).where(mine).values(held=sa.true())
 
 
 def key_freed(g: Grammar, execution: Any) -> Statement:
     """Free the partition keys of the tasks whose keys are not held, each for the next task with that key."""
-    free = (
-        sa.select(execution.id)
-        .where(execution.partition_key.is_not(None), sa.not_(_holds(execution)))
-        .subquery("freeing")
-    )
-    return sa.delete(partition_claims).where(g.among(partition_claims.c.task_execution_id, free.c.id))
+    freeing = _with_key(execution, sa.not_(_holds(execution))).subquery("freeing")
+    return sa.delete(partition_claims).where(g.among(partition_claims.c.task_execution_id, freeing.c.id))
+
+
+def _with_key(execution: Any, condition: sa.ColumnElement[bool]) -> sa.Select[Any]:
+    return sa.select(execution.id).where(execution.partition_key.is_not(None), condition)
 
 
 def _holds(execution: Any) -> sa.ColumnElement[bool]:
@@ -334,17 +343,10 @@ def rescheduled(
 
     def moved(r: Relations) -> Statement:
         gone = r["gone"].c
-        return (
-            sa.update(task_executions)
-            .where(execution.id == gone.id, execution.status == SqlStatus.READY)
-            .values(
-                retry_at=sa.case(
-                    (sa.and_(execution.retry_at.is_not(None), gone.due > g.now), gone.due), else_=sa.null()
-                ),
-                updated_at=g.now,
-            )
-            .returning(*CARRIED)
-        )
+        waits = sa.and_(execution.retry_at.is_not(None), gone.due > g.now)
+        mine = sa.update(task_executions).where(execution.id == gone.id, execution.status == SqlStatus.READY)
+        values = {"retry_at": sa.case((waits, gone.due), else_=sa.null()), "updated_at": g.now}
+        return mine.values(values).returning(*CARRIED)
 
     def rescheduled_event(r: Relations) -> Statement:
         data = g.json(available_at=r["gone"].c.due, reason=sa.literal_column(f"'{reason}'"))

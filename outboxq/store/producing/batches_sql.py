@@ -35,7 +35,7 @@ from ...database.tables import (
 from ...model import EventType
 from ...model.batches import OnFailed
 from ..arguments import parameters
-from ..task_rows import IDS, made_together
+from ..task_rows import IDS, event_without_task, made_together
 
 _batch, _execution = task_batches.c, task_executions.c
 _batch_id, _after, _before = parameters(sa.Uuid, "batch_id", "after", "before")
@@ -61,13 +61,9 @@ def create(g: Grammar) -> Transition:
         return insert_values(sa.insert(task_batches), values, r["given"])
 
     def event(r: Relations) -> Statement:
-        recorded = {name: r["given"].c[name] for name in ("kind", "name", "on_failed", "links")}
-        values = {
-            "pipeline_execution_id": r["given"].c.id,
-            "event_type": sql_literal(EventType.BATCH_CREATED),
-            "event_data": g.json(**recorded),
-            "created_at": g.now,
-        }
+        given = r["given"].c
+        data = g.json(**{name: given[name] for name in ("kind", "name", "on_failed", "links")})
+        values = event_without_task(g, given.id, EventType.BATCH_CREATED, data)
         return insert_values(sa.insert(execution_events), values, r["given"])
 
     return Transition(given=given, steps={"batch": batch, "event": event})
@@ -265,12 +261,9 @@ def missing_dead_letters(_: Grammar) -> sa.Select[Any]:
 def forget_dead_letters(g: Grammar, given: Any) -> Statement:
     """Count the missing dead letters of these batches as cancelled. The batches must be locked first."""
     dead = _dead()
-    return (
-        sa.update(task_batches)
-        .where(g.among(_batch.id, given.id), _batch.completed_at.is_(None), _batch.failed > dead)
-        .values(failed=dead, cancelled=_batch.cancelled + _batch.failed - dead, updated_at=g.now)
-        .returning(_batch.id)
-    )
+    waits = (g.among(_batch.id, given.id), _batch.completed_at.is_(None), _batch.failed > dead)
+    values = {"failed": dead, "cancelled": _batch.cancelled + _batch.failed - dead, "updated_at": g.now}
+    return sa.update(task_batches).where(*waits).values(values).returning(_batch.id)
 
 
 def _dead() -> sa.ColumnElement[int]:

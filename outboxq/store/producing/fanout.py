@@ -74,12 +74,15 @@ def emit(store: Transactions, event: NewEvent, *, using: object = None) -> Emitt
     SchemaOutOfDate before anything is written.
     """
     check_event(event)
-    return store.run(
-        lambda target: _emit(store, target, event),
-        using=using,
-        committed=lambda target, _: _is_written(store, target, event),
-        enqueues=_EMITS if event.idempotency_key is None else _EMITS_KEYED,
-    )
+
+    def committed(target: Target, _: Emitted) -> bool:
+        """Return whether an earlier attempt, which wrote either everything or nothing, has written anything."""
+        values = store.values(target, **_values(event))
+        return any(target.run(select, values) for select in (emitted, unsent, unrouted))
+
+    features = _EMITS if event.idempotency_key is None else _EMITS_KEYED
+    work = partial(_emit, store, event)
+    return store.run(work, using=using, committed=committed, enqueues=features)
 
 
 class Subscriptions(Noun, Answering):
@@ -133,7 +136,7 @@ class Subscriptions(Noun, Answering):
         return _records(self._store.run_one(subscriptions, using=using))
 
 
-def _emit(store: Transactions, target: Target, event: NewEvent) -> Emitted:
+def _emit(store: Transactions, event: NewEvent, target: Target) -> Emitted:
     values = store.values(target, **_values(event))
     is_plain = event.idempotency_key is None
     emits = INSERT_FOR_SUBSCRIBERS if is_plain else EMIT_KEYED
@@ -163,12 +166,6 @@ def _emit(store: Transactions, target: Target, event: NewEvent) -> Emitted:
             found = enqueue_keyed(store, target, refused)
             handles |= {task.task_name: handle for task, handle in zip(refused, found, strict=True)}
     return Emitted(pipeline_execution_id=event.id, handles=handles, relays=_relays(relayed))
-
-
-def _is_written(store: Transactions, target: Target, event: NewEvent) -> bool:
-    """Return whether an earlier attempt, which wrote either everything or nothing, has written anything."""
-    values = store.values(target, **_values(event))
-    return any(target.run(select, values) for select in (emitted, unsent, unrouted))
 
 
 def _relays(subscribers: Iterable[Row]) -> tuple[str, ...]:
@@ -294,11 +291,10 @@ def _emit_keyed(g: Grammar, *, messages: bool) -> Transition:
     def key(r: Relations) -> Statement:
         names = ["scope", "key", "task_execution_id", "until_finished", "created_at"]
         subscriber = r["subscriber"].c
-        keys = sa.select(subscriber.task_name, _idempotency_key, subscriber.id, sa.false(), g.now).where(
-            _is_task(r),
-            _fits_family(r),  # after a query without WHERE, SQLite reads ON CONFLICT as the ON of a join
-        )
-        new = g.insert(idempotency_keys).from_select(names, keys.order_by(subscriber.task_name))
+        cells = (subscriber.task_name, _idempotency_key, subscriber.id, sa.false(), g.now)
+        # After a query without WHERE, SQLite reads ON CONFLICT as the ON of a join.
+        keys = sa.select(*cells).where(_is_task(r), _fits_family(r)).order_by(subscriber.task_name)
+        new = g.insert(idempotency_keys).from_select(names, keys)
         return new.on_conflict_do_nothing().returning(idempotency_keys.c.task_execution_id.label("id"))  # type: ignore[no-any-return]
 
     steps = {"key": key, "entry": lambda r: _entry(g, r, joined(r["subscriber"], r["key"]))}
@@ -391,15 +387,9 @@ def _subscribers(g: Grammar) -> Statement:
     nth = sa.func.row_number().over(partition_by=subscription.task_name, order_by=subscription.topic)
     found = sa.select(task_subscriptions, nth.label("nth")).where(matches(_topic, subscription.topic)).subquery("found")
     number = sa.func.row_number().over(order_by=found.c.task_name)
-    return (
-        sa.select(
-            g.numbered(_pipeline, number).label("id"),
-            _pipeline.label("pipeline_execution_id"),
-            *(found.c[name] for name in (*_OF_THE_TASK, "parameter")),
-        )
-        .where(found.c.nth == ONE)
-        .order_by(found.c.task_name)
-    )
+    ids = (g.numbered(_pipeline, number).label("id"), _pipeline.label("pipeline_execution_id"))
+    tasks = sa.select(*ids, *(found.c[name] for name in (*_OF_THE_TASK, "parameter")))
+    return tasks.where(found.c.nth == ONE).order_by(found.c.task_name)
 
 
 def _fits_family(r: Relations) -> sa.ColumnElement[bool]:
@@ -496,12 +486,7 @@ def _keyed_messages(g: Grammar) -> dict[str, Step]:
 
 def _unrouted(g: Grammar, r: Relations) -> Statement:
     data = text_literal('{"topic":') + _quoted_topic + text_literal(',"payload":') + _payload + text_literal("}")
-    values = {
-        "pipeline_execution_id": _pipeline,
-        "event_type": sql_literal(EventType.UNROUTED),
-        "event_data": data,
-        "created_at": g.now,
-    }
+    values = task_rows.event_without_task(g, _pipeline, EventType.UNROUTED, data)
     rows = sa.select(*values.values()).where(~sa.exists(sa.select(r["subscriber"].c.id)))
     return sa.insert(execution_events).from_select(list(values), g.identified(rows))
 

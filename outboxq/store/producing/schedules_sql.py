@@ -39,8 +39,7 @@ NAMES: Columns = {"name": sa.Text()}
 TICK: Columns = {"schedule": sa.Text(), "tick": Instant, "task_execution_id": sa.Uuid()}
 _schedule, _tick, _execution, _entry = task_schedules.c, schedule_ticks.c, task_executions.c, task_outbox.c
 _name, _after, _reason = parameters(sa.Text, "name", "after", "reason")
-_until = sa.bindparam("until", type_=Instant, required=True)
-_first, _last, _moment, _earliest = parameters(Instant, "first", "last", "moment", "earliest")
+_until, _first, _last, _moment, _earliest = parameters(Instant, "until", "first", "last", "moment", "earliest")
 
 
 def is_planted_ahead(g: Grammar) -> sa.ColumnElement[bool]:
@@ -152,12 +151,7 @@ def record_ticks(g: Grammar, given: Any) -> Statement:
 @one_step("event", {"pipeline_execution_id": sa.Uuid(), "data": sa.Text()})
 def record_skipped(g: Grammar, given: Any) -> Statement:
     """Insert the events of skipped ticks."""
-    values = {
-        "pipeline_execution_id": given.pipeline_execution_id,
-        "event_type": sql_literal(EventType.SKIPPED),
-        "event_data": given.data,
-        "created_at": g.now,
-    }
+    values = task_rows.event_without_task(g, given.pipeline_execution_id, EventType.SKIPPED, given.data)
     return insert_values(sa.insert(execution_events), values, None)
 
 

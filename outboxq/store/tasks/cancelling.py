@@ -115,7 +115,7 @@ def parts(
 
     def work(target: Target) -> list[Part]:
         found = [
-            Part(task_name=row["task_name"], queue=row["queue"], status=one, number=row["number"])
+            Part(**row, status=one)
             for one in builders.keys() & statuses
             for row in target.run(builders[one], store.values(target, **values))
         ]
@@ -352,11 +352,8 @@ def look_up(
 
 def bound_to(snapshot: Snapshot, status: TaskStatus | None) -> dict[str, Any]:
     """Return the parameters that exclude tasks outside the snapshot."""
-    return {
-        **snapshot.values,
-        "only_ready": status is TaskStatus.READY,
-        "only_running": status is TaskStatus.RUNNING,
-    }
+    only = {"only_ready": status is TaskStatus.READY, "only_running": status is TaskStatus.RUNNING}
+    return {**snapshot.values, **only}
 
 
 def _statuses(status: TaskStatus | None) -> frozenset[TaskStatus]:

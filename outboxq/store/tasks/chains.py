@@ -8,11 +8,10 @@ from uuid import UUID
 
 import sqlalchemy as sa
 
-from ...database.grammar import Columns, Grammar, sql_literal
+from ...database.grammar import Columns, Grammar, SqlStatus, sql_literal
 from ...database.tables import task_batches, task_executions
 from ...database.target import Target
 from ...errors import InvalidTransition
-from ...model import TaskStatus
 from ...model.batches import BatchKind, link_of
 
 
@@ -44,17 +43,8 @@ def links_without_previous(g: Grammar) -> sa.Select[Any]:
     link, before = g.rows("links", LINKS), task_executions.alias("before")
     # This is not a join, because a join might read all tasks.
     known = sa.select(before.c.id).where(before.c.id == link.c.before).correlate(link).scalar_subquery()
-    rows = task_batches.join(link, link.c.batch_id == task_batches.c.id).join(
-        task_executions, task_executions.c.id == link.c.id
-    )
-    return (
-        sa.select(link.c.id, link.c.before)
-        .select_from(rows)
-        .where(
-            g.among(task_batches.c.id, link.c.batch_id),
-            task_batches.c.kind == sql_literal(BatchKind.CHAIN),
-            g.among(task_executions.c.id, link.c.id),
-            task_executions.c.status == sql_literal(TaskStatus.FAILED),
-            known.is_(None),
-        )
-    )
+    batch, execution = task_batches.c, task_executions.c
+    rows = task_batches.join(link, link.c.batch_id == batch.id).join(task_executions, execution.id == link.c.id)
+    is_chain = (g.among(batch.id, link.c.batch_id), batch.kind == sql_literal(BatchKind.CHAIN))
+    is_dead = (g.among(execution.id, link.c.id), execution.status == SqlStatus.FAILED)
+    return sa.select(link.c.id, link.c.before).select_from(rows).where(*is_chain, *is_dead, known.is_(None))

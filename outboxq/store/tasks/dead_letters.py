@@ -127,11 +127,8 @@ class DeadLetters(Noun, Answering):
         Raises InvalidArgument.
         """
         failed_at, last = _LAST if after is None else after
-        values = _filters(wanted) | {
-            "limit": positive(limit),
-            "after_failed_at": aware(failed_at, "after"),
-            "after_id": identifier(last),
-        }
+        values = _filters(wanted) | {"limit": positive(limit)}
+        values |= _after_place((aware(failed_at, "after"), identifier(last)))
         if (group := group_id(wanted.get("group"))) is not None:
             return self._of_group(group, values, using)
         return [DeadLetter(**row) for row in self._store.run_one(newest, **values, using=using)]
@@ -366,10 +363,8 @@ def _filters(wanted: Wanted) -> dict[str, Any]:
     exception = storable(wanted.get("exception"), "exception")
     since, until = wanted.get("since"), wanted.get("until")
     return {
-        "queue": storable(wanted.get("queue"), "queue"),
+        **{name: storable(wanted.get(name), name) for name in ("queue", "topic", "partition_key")},
         "task_name": storable(wanted.get("task"), "task"),
-        "topic": storable(wanted.get("topic"), "topic"),
-        "partition_key": storable(wanted.get("partition_key"), "partition_key"),
         "exception": exception,
         "exception_end": None if exception is None else f".{exception}",
         "since": _FIRST[0] if since is None else aware(since, "since"),
@@ -404,10 +399,7 @@ _since, _until = parameters(Instant, "since", "until")
 _one, _head_length = (sa.literal_column(str(number), sa.Integer) for number in (1, HEAD))
 _ALIKE = ("queue", "task_name", "exception")
 _alike = itemgetter(*_ALIKE)
-_after = sa.tuple_(
-    sa.bindparam("after_failed_at", type_=Instant, required=True),
-    sa.bindparam("after_id", type_=sa.Uuid, required=True),
-)
+_after = sa.tuple_(*parameters(Instant, "after_failed_at"), *parameters(sa.Uuid, "after_id"))
 
 
 def newest(g: Grammar) -> sa.Select[Any]:
