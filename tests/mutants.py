@@ -326,8 +326,8 @@ MUTANTS = (
         "outboxq/store/messages/inbox.py",
         (
             (
-                "lambda target: bool(target.run(accept, self._store.values(target, **given)))",
-                "lambda target: target.run(accept, self._store.values(target, **given)) is not None",
+                "return bool(target.run(accept, self._store.values(target, **given)))",
+                "return target.run(accept, self._store.values(target, **given)) is not None",
             ),
         ),
         ("tests/contract/test_inbox.py",),

@@ -7,7 +7,7 @@ Each check returns the argument, or raises InvalidArgument.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -46,6 +46,14 @@ def positive(limit: int, name: str = "limit") -> int:
     if type(limit) is not int or limit < 1:
         raise InvalidArgument(f"{name} must be a whole number of at least 1, not {limit!r}")
     return limit
+
+
+def refuse_unknown(wanted: Mapping[str, Any], known: type) -> None:
+    """Raise InvalidArgument for a filter that is not in this TypedDict."""
+    if unknown := wanted.keys() - known.__annotations__.keys():
+        raise InvalidArgument(
+            f"unknown filter {', '.join(sorted(unknown))}; the filters are {', '.join(known.__annotations__)}"
+        )
 
 
 def identifier(given: object) -> UUID:

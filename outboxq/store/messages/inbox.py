@@ -63,17 +63,12 @@ class InboxMessages(Noun):
             raise bad_name("source", name)
         if not is_span(kept := duration(keep, "keep"), timedelta(microseconds=1)):
             raise bad_span("keep", name)
-        given = {
-            "consumer": consumer,
-            "source": source,
-            "message_id": message_id,
-            "keep_seconds": kept.total_seconds(),
-        }
-        return self._store.run(
-            lambda target: bool(target.run(accept, self._store.values(target, **given))),
-            using=using,
-            enqueues=_ACCEPTS,
-        )
+        given = {"consumer": consumer, "source": source, "message_id": message_id, "keep_seconds": kept.total_seconds()}
+
+        def work(target: Target) -> bool:
+            return bool(target.run(accept, self._store.values(target, **given)))
+
+        return self._store.run(work, using=using, enqueues=_ACCEPTS)
 
     def receive(self, arrivals: Sequence[Arrival], *, using: object = None) -> int:
         """Enqueue the task of each message that its consumer does not have yet, and record in the same transaction that the
@@ -86,7 +81,8 @@ class InboxMessages(Noun):
 
         def work(target: Target) -> int:
             with target.atomic():
-                found = target.run(accept_many, self._store.values(target), [_row(one) for one in first.values()])
+                rows = [(*key, one.keep.total_seconds()) for key, one in first.items()]
+                found = target.run(accept_many, self._store.values(target), rows)
                 new = {(one["consumer"], one["source"], one["id"]) for one in found}
                 tasks = [one.task for one in arrivals if one.key in new and first[one.key] is one]
                 enqueue_many(self._store, tasks, using=target)
@@ -105,16 +101,10 @@ class InboxMessages(Noun):
             with target.atomic():
                 return len(target.run(prune, self._store.values(target, limit=_PRUNED_AT_ONCE)))
 
-        gone = 0
-        while not stop():
+        gone, found = 0, _PRUNED_AT_ONCE
+        while found == _PRUNED_AT_ONCE and not stop():
             gone += (found := self._store.run(work, using=using))
-            if found < _PRUNED_AT_ONCE:
-                break
         return gone
-
-
-def _row(one: Arrival) -> tuple[object, ...]:
-    return (*one.key, one.keep.total_seconds())
 
 
 _message = inbox_messages.c
@@ -151,14 +141,12 @@ def accept_many(g: Grammar, given: Any) -> Statement:
 
 def prune(g: Grammar) -> Transition:
     """Delete up to :limit messages whose retention time has passed."""
-
-    def doomed(_: Relations) -> Statement:
-        over = sa.select(*_KEY).where(_message.expires_at <= g.now).order_by(_message.expires_at)
-        return over.limit(limit).with_for_update(skip_locked=True)
+    over = sa.select(*_KEY).where(_message.expires_at <= g.now).order_by(_message.expires_at).limit(limit)
+    doomed = over.with_for_update(skip_locked=True)
 
     def gone(r: Relations) -> Statement:
         doomed = r["doomed"].c
         mine = sa.tuple_(*_KEY).in_(sa.select(doomed.consumer, doomed.source, doomed.message_id))
         return sa.delete(inbox_messages).where(mine).returning(_message.message_id.label("id"))
 
-    return Transition(steps={"doomed": doomed, "gone": gone}, returns="gone")
+    return Transition(steps={"doomed": lambda _: doomed, "gone": gone}, returns="gone")

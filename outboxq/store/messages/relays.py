@@ -23,7 +23,7 @@ mark has passed, not even one above the mark. On SQLite, senders watch the file.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import timedelta
 from itertools import groupby
 from operator import itemgetter
@@ -224,7 +224,7 @@ class Relays(Noun, Answering):
         """Return the next messages in the shard. The module docstring explains up to which id a sender may read."""
 
         def work(target: Target) -> RelayLook:
-            values = self._store.values(target, **_of(lease))
+            values = self._store.values(target, **asdict(lease))
             found = target.run(sql.look, values)
             if not found:
                 return RelayLook(is_mine=False)
@@ -237,11 +237,9 @@ class Relays(Noun, Answering):
                 cursor=now,
                 messages=() if waits else target.run(sql.FOLLOWING[holds], values),
                 on_refused=OnRefused(seen["on_refused"]),
-                shards=seen["shards"],
-                failures=seen["failures"],
                 try_in=seen["try_in"] if waits and not seen["paused"] else None,
                 is_paused=seen["paused"],
-                head=seen["head"],
+                **{name: seen[name] for name in ("shards", "failures", "head")},
             )
 
         return self._store.run(work, begin=Begin.READ)
@@ -263,7 +261,7 @@ class Relays(Noun, Answering):
         """
 
         def work(target: Target) -> bool:
-            values = self._store.values(target, **_of(lease))
+            values = self._store.values(target, **asdict(lease))
             with target.atomic():
                 if not target.run(sql.settle, values, [(one,) for one in confirmed] or [(0,)]):
                     return False
@@ -343,9 +341,7 @@ def _dead_letter(lease: ShardLease, message: Row, options: TaskOptions) -> NewTa
         pipeline_execution_id=message["event_id"],
         task_name=task_of(lease.relay),
         args=f'{{"emitted_at":"{message["created_at"].isoformat()}","payload":{message["payload"]}}}',
-        topic=message["topic"],
-        partition_key=message["partition_key"],
-        headers=message["headers"],
+        **{name: message[name] for name in ("topic", "partition_key", "headers")},
         **vars(options.with_key(message["partition_key"])),
     )
 
@@ -371,10 +367,6 @@ def _row(relay: NewRelay) -> tuple[object, ...]:
 
 def _held(lease: ShardLease) -> tuple[object, ...]:
     return lease.relay, lease.shard, lease.token
-
-
-def _of(lease: ShardLease) -> dict[str, Any]:
-    return {"relay": lease.relay, "shard": lease.shard, "token": lease.token, "worker_id": lease.worker_id}
 
 
 def _by_relay(rows: Iterable[Row]) -> dict[str, list[Row]]:

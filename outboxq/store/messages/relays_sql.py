@@ -78,11 +78,7 @@ def lock_relays(g: Grammar) -> sa.Select[Any]:
 @one_step("written", RELAY)
 def declare(g: Grammar, given: Any) -> Statement:
     """Write the relays. A relay that already exists keeps its pause and its failures."""
-    values = {
-        **{name: given[name] for name in RELAY},
-        "failures": ZERO,
-        "created_at": g.now,
-    }
+    values = {**{name: given[name] for name in RELAY}, "failures": ZERO, "created_at": g.now}
     # The condition is always true. Without a WHERE, SQLite would read ON CONFLICT as the ON of a join.
     rows = sa.select(*values.values()).where(given.name.is_not(None)).order_by(given.name)
     new = g.insert(relays).from_select(list(values), rows)
@@ -111,17 +107,9 @@ def take_shard(g: Grammar) -> sa.Update:
     is_free = sa.or_(shard.c.lease_expires_at.is_(None), shard.c.lease_expires_at <= g.now)
     free = sa.select(shard.c.shard).where(shard.c.relay == _relay, is_free).order_by(shard.c.shard)
     first = free.limit(ONE).with_for_update(skip_locked=True).scalar_subquery()
-    return (
-        sa.update(relay_shards)
-        .where(_s.relay == _relay, _s.shard == first)
-        .values(
-            worker_id=worker_id,
-            lease_token=_s.lease_token + ONE,
-            lease_expires_at=g.later(g.now, _lease),
-            sleeps_until=_NOTHING,
-        )
-        .returning(_s.shard, _s.lease_token)
-    )
+    taken = sa.update(relay_shards).where(_s.relay == _relay, _s.shard == first)
+    lease = {"lease_token": _s.lease_token + ONE, "lease_expires_at": g.later(g.now, _lease)}
+    return taken.values(worker_id=worker_id, **lease, sleeps_until=_NOTHING).returning(_s.shard, _s.lease_token)
 
 
 @one_step("renewed", HELD, returns=True)
@@ -227,12 +215,9 @@ def bury(g: Grammar) -> Transition:
 
     def failed(r: Relations) -> Statement:
         given = r["given"].c
-        return (
-            sa.update(task_executions)
-            .where(execution.id == given.id)
-            .values(status=SqlStatus.FAILED, completed_at=g.now, updated_at=g.now, last_error=given.error)
-            .returning(*task_rows.CARRIED, execution.last_error)
-        )
+        values = {"status": SqlStatus.FAILED, "completed_at": g.now, "updated_at": g.now, "last_error": given.error}
+        mine = sa.update(task_executions).where(execution.id == given.id)
+        return mine.values(values).returning(*task_rows.CARRIED, execution.last_error)
 
     def event(r: Relations) -> Statement:
         data = g.json(error=r["failed"].c.last_error, exception=_refused)

@@ -46,7 +46,6 @@ on.
 """
 MOST_BACKFILLED = 10_000
 """Maximum number of ticks in one backfill."""
-EVERY = "every"
 KEY_PREFIX = "schedule:"
 """Prefix of the partition key of ticks that must not overlap; the name of the schedule follows it."""
 
@@ -258,7 +257,7 @@ def ticks_between(schedule: Schedule, first: datetime, last: datetime) -> list[d
     Raises InvalidArgument for more than 10,000 ticks.
     """
     starts_at = first
-    if schedule.rule.startswith(f"{EVERY} "):
+    if schedule.rule.startswith("every "):
         every = timedelta(seconds=int(schedule.rule.split()[1]))
         starts_at = schedule.starts_at + min(0, (first - schedule.starts_at) // every) * every
     rule, found = parse_rule(schedule.rule, schedule.tz, starts_at=starts_at), list[datetime]()

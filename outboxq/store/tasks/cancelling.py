@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar, Unpack
 from uuid import UUID
@@ -119,7 +119,7 @@ def parts(
             for one in builders.keys() & statuses
             for row in target.run(builders[one], store.values(target, **values))
         ]
-        return sorted(found, key=largest_first)
+        return sorted(found, key=_largest_first)
 
     return store.run(work, using=using, begin=Begin.READ)
 
@@ -213,22 +213,17 @@ def first_parts(
     """
 
     def work(target: Target) -> list[Part]:
-        found = Counter[tuple[str, str, TaskStatus, Waiting | None]]()
+        found = Counter[Part]()
         for one in statuses:
             after: UUID | None = FIRST
             while after is not None and (left := limit - found.total()) > 0:
                 ids, after = look_up(store, one, values, target, after=after, most=min(BATCH, left))
                 for row in target.run(named, pack_ids(target, "chosen", ids)) if ids else ():
-                    state = Waiting.DELAYED if row["retry_at"] is None else Waiting.RETRYING
-                    part = row["task_name"], row["queue"], one, state if by_state else None
+                    state = (Waiting.DELAYED if row["retry_at"] is None else Waiting.RETRYING) if by_state else None
+                    part = Part(task_name=row["task_name"], queue=row["queue"], status=one, number=0, waiting=state)
                     # A running task that was asked to stop is not asked again.
                     found[part] += one is TaskStatus.READY or not row["was_asked"]
-        parts = [
-            Part(task_name=name, queue=queue, status=status, waiting=waiting, number=number)
-            for (name, queue, status, waiting), number in found.items()
-            if number
-        ]
-        return sorted(parts, key=largest_first)
+        return with_numbers(found)
 
     return store.run(work, using=using, begin=Begin.READ)
 
@@ -331,8 +326,12 @@ def change_together(
     return store.run(work, using=bulk.using, committed=committed, gives_up=gives_up)
 
 
-def largest_first(part: Part) -> tuple[int, str, str, str, str]:
-    """Return the key by which parts are sorted."""
+def with_numbers(found: Mapping[Part, int]) -> list[Part]:
+    """Return these parts with their numbers, largest number first. A part without tasks is left out."""
+    return sorted((replace(part, number=number) for part, number in found.items() if number), key=_largest_first)
+
+
+def _largest_first(part: Part) -> tuple[int, str, str, str, str]:
     return -part.number, part.task_name, part.queue, part.exception or "", part.waiting or part.status
 
 

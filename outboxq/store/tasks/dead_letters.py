@@ -10,26 +10,25 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain
-from operator import itemgetter
 from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
 import sqlalchemy as sa
 
 from ...database.column_types import Instant
-from ...database.dialects import Begin
+from ...database.dialects import Begin, Row
 from ...database.grammar import ONE, Grammar, limit
 from ...database.tables import dead_letters, partition_claims, task_executions
 from ...database.target import Target
-from ...errors import DuplicateTask, InvalidArgument, InvalidTransition, OutboxqError
+from ...errors import DuplicateTask, InvalidTransition, OutboxqError
 from ...model import EventType, TaskStatus
 from ...model.display import HEAD
 from ...model.unknown_options import Answering
-from ..arguments import aware, identifier, parameters, positive, storable
+from ..arguments import aware, identifier, parameters, positive, refuse_unknown, storable
 from ..task_rows import IDS, pack_ids
 from ..transactions import Noun
 from . import cancelling
-from .cancelling import Bulk, Part, change_all, largest_first
+from .cancelling import Bulk, Part, change_all, with_numbers
 from .chains import futile_redrives
 from .dead_letter_groups import (
     DeadLetterGroup,
@@ -249,18 +248,14 @@ class DeadLetters(Noun, Answering):
         if limit is not None:
             values |= {"limit": most if group is not None else min(positive(limit), most)}
             rows = self._store.run_one(oldest_with_errors, **{**values, **_after_place(_FIRST)}, using=using)
-            found = Counter(map(_alike, members_of(group, rows)[:limit]))
+            found = Counter(map(_part, members_of(group, rows)[:limit]))
         elif group is None:
             rows = self._store.run_one(count_by_task, **values, using=using)
-            found = Counter({_alike(row): row["number"] for row in rows})
+            found = Counter({_part(row): row["number"] for row in rows})
         else:
             rows = self._store.run_one(newest_with_errors, **{**values, **_from_the_newest(most)}, using=using)
-            found = Counter(map(_alike, members_of(group, rows)))
-        parts = (
-            Part(task_name=name, queue=queue, status=TaskStatus.FAILED, number=number, exception=exception)
-            for (queue, name, exception), number in found.items()
-        )
-        return sorted(parts, key=largest_first)
+            found = Counter(map(_part, members_of(group, rows)))
+        return with_numbers(found)
 
     def redrive_all(
         self,
@@ -351,15 +346,16 @@ def _from_the_newest(limit: int) -> dict[str, Any]:
     return {"limit": limit, **_after_place(_LAST)}
 
 
+def _part(row: Row) -> Part:
+    return Part(status=TaskStatus.FAILED, number=0, **{name: row[name] for name in _ALIKE})
+
+
 def _after_place(place: Place) -> dict[str, Any]:
     return {"after_failed_at": place[0], "after_id": place[1]}
 
 
 def _filters(wanted: Wanted) -> dict[str, Any]:
-    if unknown := wanted.keys() - Wanted.__annotations__.keys():
-        raise InvalidArgument(
-            f"unknown filter {', '.join(sorted(unknown))}; the filters are {', '.join(Wanted.__annotations__)}"
-        )
+    refuse_unknown(wanted, Wanted)
     exception = storable(wanted.get("exception"), "exception")
     since, until = wanted.get("since"), wanted.get("until")
     return {
@@ -398,7 +394,6 @@ _exception, _exception_end = parameters(sa.Text, "exception", "exception_end")
 _since, _until = parameters(Instant, "since", "until")
 _one, _head_length = (sa.literal_column(str(number), sa.Integer) for number in (1, HEAD))
 _ALIKE = ("queue", "task_name", "exception")
-_alike = itemgetter(*_ALIKE)
 _after = sa.tuple_(*parameters(Instant, "after_failed_at"), *parameters(sa.Uuid, "after_id"))
 
 

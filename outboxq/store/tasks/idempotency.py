@@ -510,12 +510,9 @@ def _asked(g: Grammar, given: Any) -> Mapping[str, sa.ColumnElement[Any]]:
 def _pass_key(g: Grammar, given: Any, its_key: tuple[sa.ColumnElement[bool], ...], **values: Any) -> Statement:
     """Pass `its_key` from its current task to the given one."""
     mine = (g.among(_held.task_execution_id, given.holder), _held.task_execution_id == given.holder)
-    return (
-        sa.update(idempotency_keys)
-        .where(*mine, *its_key)
-        .values(task_execution_id=given.id, created_at=g.now, **values)
-        .returning(_held.task_execution_id.label("id"))
-    )
+    passed = sa.update(idempotency_keys).where(*mine, *its_key)
+    values |= {"task_execution_id": given.id, "created_at": g.now}
+    return passed.values(values).returning(_held.task_execution_id.label("id"))
 
 
 def _lose_key(g: Grammar, given: Any, key: sa.ColumnElement[str], *where: sa.ColumnElement[bool]) -> Statement:

@@ -391,16 +391,13 @@ def _rescheduling(
         return replaced.returning(_entry.task_execution_id.label("id"), _entry.available_at)
 
     def moved(r: Relations) -> Statement:
-        return (
-            sa.update(task_executions)
-            .where(g.among(_execution.id, r["gone"].c.id), _execution.status == SqlStatus.READY)
-            .values(
-                priority=sa.func.coalesce(_priority, _execution.priority),
-                retry_at=sa.case((_due_now, sa.null()), else_=_execution.retry_at),
-                updated_at=g.now,
-            )
-            .returning(*task_rows.CARRIED)
-        )
+        is_ready = (g.among(_execution.id, r["gone"].c.id), _execution.status == SqlStatus.READY)
+        values = {
+            "priority": sa.func.coalesce(_priority, _execution.priority),
+            "retry_at": sa.case((_due_now, sa.null()), else_=_execution.retry_at),
+            "updated_at": g.now,
+        }
+        return sa.update(task_executions).where(*is_ready).values(values).returning(*task_rows.CARRIED)
 
     def due(r: Relations) -> sa.ColumnElement[Any]:
         return sa.case((_due_now, g.now), else_=r["gone"].c.available_at)
@@ -429,16 +426,10 @@ def request_cancel(g: Grammar) -> Transition:
     """
 
     def asked(r: Relations) -> Statement:
-        return (
-            sa.update(task_executions)
-            .where(
-                g.among(_execution.id, r["given"].c.id),
-                _execution.status == SqlStatus.RUNNING,
-                _execution.cancel_requested_at.is_(None),
-            )
-            .values(cancel_requested_at=g.now, updated_at=g.now)
-            .returning(_execution.id, _execution.pipeline_execution_id)
-        )
+        is_running = (g.among(_execution.id, r["given"].c.id), _execution.status == SqlStatus.RUNNING)
+        running = sa.update(task_executions).where(*is_running, _execution.cancel_requested_at.is_(None))
+        changed = running.values(cancel_requested_at=g.now, updated_at=g.now)
+        return changed.returning(_execution.id, _execution.pipeline_execution_id)
 
     def event(r: Relations) -> Statement:
         kind, rows = sql_literal(EventType.CANCEL_REQUESTED), joined(r["asked"], r["given"])

@@ -324,10 +324,7 @@ def select_first_of_batch(_: Grammar) -> sa.Select[Any]:
     All of the batch's tasks with these statuses are found through the index on batches. With a LIMIT in the subquery, a
     planner might scan all ids in the table instead.
     """
-    those = (
-        sa.select(_execution.id, _execution.task_name, _execution.status)
-        .where(made_together(_batch_id), _execution.status.in_([_status, _other_status]))
-        .cte("those")
-        .prefix_with("MATERIALIZED")
-    )
+    tasks = sa.select(_execution.id, _execution.task_name, _execution.status)
+    mine = tasks.where(made_together(_batch_id), _execution.status.in_([_status, _other_status]))
+    those = mine.cte("those").prefix_with("MATERIALIZED")
     return sa.select(those).order_by(those.c.id).limit(ONE)

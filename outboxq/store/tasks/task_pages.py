@@ -35,7 +35,7 @@ from ...errors import InvalidArgument
 from ...model import EventType, TaskExecution, TaskStatus, Waiting
 from ...model.batches import is_batch
 from ...model.periods import first_id
-from ..arguments import AnyId, aware, identifier, parameters, positive, state_of, status_of, storable
+from ..arguments import AnyId, aware, identifier, parameters, positive, refuse_unknown, state_of, status_of, storable
 from ..task_rows import made_together
 from ..transactions import Transactions
 from .event_log import was_unfinished
@@ -157,10 +157,7 @@ def task_page(
 
 def filter_values(wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters of the filters, and of the bound on the rows to read. Raises InvalidArgument."""
-    if unknown := wanted.keys() - PageFilters.__annotations__.keys():
-        raise InvalidArgument(
-            f"unknown filter {', '.join(sorted(unknown))}; the filters are {', '.join(PageFilters.__annotations__)}"
-        )
+    refuse_unknown(wanted, PageFilters)
     since, until, worker, batch = map(wanted.get, ("since", "until", "worker", "batch"))
     exception = storable(wanted.get("exception"), "exception")
     if (key := storable(wanted.get("idempotency_key"), "idempotency_key")) is not None and wanted.get("task") is None:
