@@ -7,7 +7,6 @@ problem is left out, such as late tasks in a queue without workers, or dead rows
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -92,8 +91,7 @@ def _due_or_delayed(found: Sequence[Statistics]) -> str:
 
 
 def _unknown_task(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
-    found = [one for one in facts.queues if one.unknown] if limits.unknown_task else []
-    if not (found := _heaviest(found)):
+    if not (found := _heaviest(one for one in facts.queues if one.unknown and limits.unknown_task)):
         return
     names = sorted({each.task_name for one in found for each in one.unknown})
     modules = plural(len(names), "its module", "their modules")
@@ -217,7 +215,7 @@ def _oldest(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
                     Part(sentence=_due(facts, one), cures=_look(facts, one.queue)) for one in found[:MOST_LISTED]
                 )
         tasks = sum(one.due for one in found)
-        yield replace(_of_queues(Rule.OLDEST, found, sentence, *cures, tasks=tasks), parts=parts)
+        yield _of_queues(Rule.OLDEST, found, sentence, *cures, tasks=tasks, parts=parts)
 
 
 def late_queues(facts: Facts, limits: HealthLimits) -> list[Statistics]:
@@ -254,8 +252,7 @@ def _queue_paused(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         is_late = limits.oldest is not None and _due_for(one) > limits.oldest
         return is_late or (limits.no_worker and _is_unserved(one))
 
-    found = [one for one in facts.queues if one.paused and not is_mentioned(one)]
-    if not (found := _heaviest(found)):
+    if not (found := _heaviest(one for one in facts.queues if one.paused and not is_mentioned(one))):
         return
     if len(found) == 1:
         sentence = f"the queue {found[0].queue!r} has been paused for {_paused_for(facts, found[0])}"
@@ -495,9 +492,9 @@ _OF_THE_REST: tuple[_Evaluation, ...] = (
 )
 
 
-def _of_queues(rule: Rule, found: Sequence[Statistics], sentence: str, *cures: Cure, tasks: int) -> Problem:
+def _of_queues(rule: Rule, found: Sequence[Statistics], sentence: str, *cures: Cure, **others: Any) -> Problem:
     age = max(map(_due_for, found))
-    return Problem.of(rule, (one.queue for one in found), sentence, *cures, tasks=tasks, age=age)
+    return Problem.of(rule, (one.queue for one in found), sentence, *cures, age=age, **others)
 
 
 def _heaviest(found: Iterable[Statistics]) -> list[Statistics]:

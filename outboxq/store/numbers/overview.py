@@ -218,11 +218,8 @@ def _read(
     facts = _judged(store, target, Facts(queues=mine, wanted=wanted, seen=seen), limits)
     return Overview(
         at=seen.live.now,
-        due=_total(queues, "due"),
-        delayed=_total(queues, "delayed"),
-        retrying=_total(queues, "retrying"),
+        **{state: _total(queues, state) for state in ("due", "delayed", "retrying", "failed")},
         running=sum(one.running for one in queues),
-        failed=_total(queues, "failed"),
         oldest_due_at=min(oldest, default=None),
         live_workers=len(seen.workers),
         queues=queues,
