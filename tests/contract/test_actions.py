@@ -189,17 +189,18 @@ def test_a_verb_that_changes_nothing_reports_this_and_leaves_no_record(database,
 def test_only_one_of_two_simultaneous_pauses_is_recorded(database, monkeypatch):
     """The second person reads the settings before the first commits, but still gets the correct answer."""
     store, pause = database.store, next(one for one in VERBS if (one.noun, one.name) == (Noun.QUEUE, "pause"))
-    real = store.queues._ensure_known
+    real = store.queues._is_known
 
-    def first_one_else(target, queue, **options):
+    def first_one_else(target, queue):
         monkeypatch.undo()
-        real(target, queue, **options)
+        known = real(target, queue)
         if database.engine.dialect.name == "postgresql":  # SQLite allows only one writer
             pause.do(database.store, queue, operator=ANN)
+        return known
 
     if database.engine.dialect.name == "sqlite":
         pause.do(store, "default", operator=ANN)
-    monkeypatch.setattr(store.queues, "_ensure_known", first_one_else)
+    monkeypatch.setattr(store.queues, "_is_known", first_one_else)
     assert pause.do(store, "default", operator=BEN).changes == 0
     assert [one.operator for one in store.actions.list()] == ["ann"]
 

@@ -234,12 +234,6 @@ class Queues(Answering):
             return True
         return bool(target.run(is_named, {"queue": queue, "most": _LOOKED_AT}))
 
-    def _ensure_known(self, target: Target, queue: str, *, may_create: bool) -> None:
-        if not self._is_known(target, queue):
-            raise QueueNotFound(
-                no_queue(queue, self._names(target)), creation="pass create=True" if may_create else None
-            )
-
     def _settings(self, target: Target) -> builtins.list[QueueSettings]:
         return [settings_of(row) for row in target.run(settings)]
 
@@ -258,8 +252,9 @@ class Queues(Answering):
         storable(queue, "queue")
 
         def work(target: Target) -> QueueSettings:
-            if not create:
-                self._ensure_known(target, queue, may_create=create is False)
+            if not create and not self._is_known(target, queue):
+                creation = None if create is None else "pass create=True"
+                raise QueueNotFound(no_queue(queue, self._names(target)), creation=creation)
             with target.atomic():
                 row, differs = self._change(target, queue, settings)
                 target.run(forget, {"queue": queue})
