@@ -83,7 +83,7 @@ def recover_lost(store: Transactions, task_id: AnyId, *, reason: str = "", using
     def work(target: Target) -> tuple[Lease, Recovered]:
         held = find_running(target, task_id, store.values(target)["now"])
         if held is None:
-            status = TaskStatus(row_of(target, task_id)["status"])
+            status = row_of(target, task_id)["status"]
             raise InvalidTransition(f"task {task_id} is {status}, so there is no worker to recover it from")
         if not held.is_lost:
             raise InvalidTransition(

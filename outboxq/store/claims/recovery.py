@@ -212,8 +212,7 @@ def _take_back(
     # Wake workers for the queues in which a key or a slot became free. Inserting an entry notifies workers anyway.
     freed = [row for row in rows if row["partition_key"] is not None or row["status"] != TaskStatus.READY]
     store.wake(target, {row["queue"] for row in freed})
-    names = [one.name for one in fields(Recovered)]
-    return [Recovered(**{name: row[name] for name in names} | {"status": TaskStatus(row["status"])}) for row in rows]
+    return [Recovered(**{one.name: row[one.name] for one in fields(Recovered)}) for row in rows]
 
 
 def due_again(store: Transactions, until: datetime | None = None) -> int:

@@ -295,7 +295,6 @@ class Workers(Answering):
             values = {**wanted, "first": start[0]["first"]}
             found = target.run(recovered, values)
             for row in found:
-                row["status"] = None if row["status"] is None else TaskStatus(row["status"])
                 row["event_type"] = EventType(row["event_type"])
                 row["reason"] = tasks.data_of(row.pop("event_data")).get("reason")
             is_complete = len(found) < limit and not target.run(beyond, values)
