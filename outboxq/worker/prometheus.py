@@ -362,15 +362,8 @@ def _of_worker(worker: Worker) -> Iterator[Family]:
     """Yield this process's metrics."""
     meter = worker.meter
     counts = meter.read()
-    attempts = _family(ATTEMPTS)
-    for (queue, task), one in counts.items():
-        for end in AttemptEnd:
-            attempts.add_metric([queue, task, end], getattr(one, end))
-    yield attempts
-    runs = _family(RUN_SECONDS)
-    for (queue, task), one in counts.items():
-        runs.add_metric([queue, task], _buckets(BOUNDS, one.run), one.run_seconds)
-    yield runs
+    yield _family(ATTEMPTS, [((*key, end), getattr(one, end)) for key, one in counts.items() for end in AttemptEnd])
+    yield _family(RUN_SECONDS, [(key, _buckets(BOUNDS, one.run), one.run_seconds) for key, one in counts.items()])
     waits = _family(WAIT_SECONDS)
     by_queue = defaultdict(list)
     for (queue, _), one in counts.items():
@@ -379,16 +372,13 @@ def _of_worker(worker: Worker) -> Iterator[Family]:
         buckets = [sum(one.wait[bucket] for one in each) for bucket in range(BUCKETS)]
         waits.add_metric([queue], _buckets(BOUNDS, buckets), sum(one.wait_seconds for one in each))
     yield waits
-    claims, seconds, tasks = (_family(one) for one in (CLAIMS, CLAIM_SECONDS, CLAIMED_TASKS))
-    for result, tries in meter.read_claims().items():
-        claims.add_metric([result], tries.claims)
-        seconds.add_metric([result], _buckets(BOUNDS, tries.by_seconds), tries.seconds)
-        tasks.add_metric([result], _buckets(TASK_BOUNDS, tries.by_tasks), tries.tasks)
-    yield from (claims, seconds, tasks)
-    lateness = _family(SCHEDULE_LATENESS)
-    for schedule, late in meter.read_lateness().items():
-        lateness.add_metric([schedule], _buckets(BOUNDS, late.by_seconds), late.seconds)
-    yield lateness
+    tries, lateness = meter.read_claims().items(), meter.read_lateness().items()
+    yield _family(CLAIMS, [([result], one.claims) for result, one in tries])
+    yield _family(CLAIM_SECONDS, [([result], _buckets(BOUNDS, one.by_seconds), one.seconds) for result, one in tries])
+    yield _family(CLAIMED_TASKS, [([result], _buckets(TASK_BOUNDS, one.by_tasks), one.tasks) for result, one in tries])
+    yield _family(
+        SCHEDULE_LATENESS, [([name], _buckets(BOUNDS, one.by_seconds), one.seconds) for name, one in lateness]
+    )
     busy = min(worker.running, worker.settings.concurrency)
     yield _filled(THREADS, {("busy",): busy, ("idle",): worker.settings.concurrency - busy})
     yield _filled(LISTENING, {(): worker.health.listening})
@@ -404,25 +394,18 @@ def _of_database(gauges: Gauges | None) -> Iterator[Family]:
     """Yield the database's gauges, or nothing if the database did not respond."""
     if gauges is None:
         return
-    tasks: dict[tuple[str, ...], int] = {}
-    waits: dict[tuple[str, ...], float] = {}
-    for one in gauges.queues:
-        for state, number in _depths(one).items():
-            tasks[one.queue, state] = number
-        age = one.oldest_due_age
-        waits[one.queue,] = 0.0 if age is None else max(0.0, age.total_seconds())
-    yield _filled(TASKS, tasks)
-    yield _filled(OLDEST_DUE_AGE, waits)
-    yield _filled(LIVE_WORKERS, {(one.queue,): one.live_workers for one in gauges.queues})
-    yield _filled(QUEUE_PAUSED, {(one.queue,): one.paused for one in gauges.queues})
-    none_held = {one.queue: 0 for one in gauges.queues}
-    held = {**none_held, **gauges.stuck.held_keys}
+    queues = gauges.queues
+    yield _filled(TASKS, {(one.queue, state): number for one in queues for state, number in _depths(one).items()})
+    yield _filled(OLDEST_DUE_AGE, {(one.queue,): _seconds(one.oldest_due_age) for one in queues})
+    yield _filled(LIVE_WORKERS, {(one.queue,): one.live_workers for one in queues})
+    yield _filled(QUEUE_PAUSED, {(one.queue,): one.paused for one in queues})
+    held = {**{one.queue: 0 for one in queues}, **gauges.stuck.held_keys}
     yield _filled(HELD_KEYS, {(queue,): number for queue, number in held.items()})
     yield _filled(STUCK_BATCHES, {(): gauges.stuck.batches})
     yield _filled(SCHEDULE_NEXT, {(name,): moment for name, moment in gauges.schedules.items()})
     yield _filled(RELAY_EVENTS, {(one.name,): one.messages for one in gauges.relays})
-    ages: dict[tuple[str, ...], float] = {(one.name,): _age(one.oldest_at, gauges.now) for one in gauges.relays}
-    yield _filled(RELAY_OLDEST_AGE, ages)
+    ages = {one.name: gauges.now - one.oldest_at for one in gauges.relays if gauges.now and one.oldest_at}
+    yield _filled(RELAY_OLDEST_AGE, {(one.name,): _seconds(ages.get(one.name)) for one in gauges.relays})
     yield _filled(RELAY_FAILING, {(one.name,): one.failing_since is not None for one in gauges.relays})
     yield _filled(RECEIVER_FAILING, {(one.source,): one.failing > 0 for one in gauges.sources})
     yield _filled(TABLE_BYTES, {(one.name,): one.size for one in gauges.tables})
@@ -436,8 +419,9 @@ def _of_database(gauges: Gauges | None) -> Iterator[Family]:
     yield _filled(DELETES_OLD_TASKS, {(): gauges.deletes_old_tasks})
 
 
-def _age(moment: datetime | None, now: datetime | None) -> float:
-    return 0.0 if moment is None or now is None else max(0.0, (now - moment).total_seconds())
+def _seconds(age: timedelta | None) -> float:
+    """Return an age in seconds; 0 if there is none, or if a clock was changed."""
+    return 0.0 if age is None else max(0.0, age.total_seconds())
 
 
 def _depths(one: Statistics) -> dict[str, int]:
@@ -453,20 +437,23 @@ def _depths(one: Statistics) -> dict[str, int]:
     }
 
 
-def _family(metric: Metric) -> Any:
+def _family(metric: Metric, samples: Iterable[Sequence[Any]] = ()) -> Any:
+    """Return the metric with its samples, each of which contains the labels and the arguments that follow them in the
+    family's `add_metric`.
+    """
     kinds = {
         Kind.COUNTER: CounterMetricFamily,
         Kind.GAUGE: GaugeMetricFamily,
         Kind.HISTOGRAM: HistogramMetricFamily,
     }
-    return kinds[metric.kind](metric.name, metric.help, labels=metric.labels)
+    family = kinds[metric.kind](metric.name, metric.help, labels=metric.labels)
+    for sample in samples:
+        family.add_metric(*sample)
+    return family
 
 
 def _filled(metric: Metric, values: Mapping[tuple[str, ...], float]) -> Any:
-    family = _family(metric)
-    for labels, value in values.items():
-        family.add_metric(list(labels), value)
-    return family
+    return _family(metric, values.items())
 
 
 def _buckets(bounds: Sequence[float], numbers: Sequence[int]) -> list[tuple[str, float]]:
