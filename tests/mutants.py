@@ -1775,7 +1775,7 @@ MUTANTS = (
     Mutant(
         "the metric for the next tick never lies in the past, so no alert shows that no worker plants",
         "outboxq/worker/prometheus.py",
-        ((".after(min(one.planted_until, now))", ".after(now)"),),
+        (("next_tick(one, min(one.planted_until, now))", "next_tick(one, now)"),),
         ("tests/contract/test_prometheus.py",),
     ),
     Mutant(

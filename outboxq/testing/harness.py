@@ -16,8 +16,8 @@ from ..database.dialects import Begin
 from ..errors import ConfigurationError, InvalidArgument
 from ..integration.uncommitted import forget
 from ..model import Claim, EventType, Outcome, TaskStatus, duration
-from ..model.rules import parse_rule, stands_ahead
-from ..model.schedules import TICK_HEADER, NewSchedule, Schedule
+from ..model.rules import next_tick, stands_ahead
+from ..model.schedules import TICK_HEADER, NewSchedule
 from ..model.subscriptions import Emitted
 from ..model.unknown_options import Answering, naming_options
 from ..outbox import Outbox
@@ -439,7 +439,8 @@ class Harness(Answering):
     def _begin_schedules(self) -> None:
         """Make the schedules in the code begin now if the test has set the clock to a time before they were stored."""
         now = self.clock()
-        early = {one.name for one in self._schedules() if one.declared_by is not None and one.starts_at > now}
+        stored = [one for one in self.store.schedules.list() if one.paused_at is None]
+        early = {one.name for one in stored if one.declared_by is not None and one.starts_at > now}
         begun = [
             replace(one, starts_at=now) if one.name in early and one.starts_at is None else one
             for one in self._declared
@@ -447,20 +448,17 @@ class Harness(Answering):
         if begun != self._declared:
             self.store.schedules.declare(begun, declared_by=self.app.tasks.version)
 
-    def _schedules(self) -> list[Schedule]:
-        """Return the schedules that have ticks."""
-        return [one for one in self.store.schedules.list() if one.paused_at is None]
-
     def _next_tick(self) -> datetime | None:
         """Return the next tick that is not planted yet."""
         now = self.clock()
-        after = ((one, now if stands_ahead(one, now) else one.planted_until) for one in self._schedules())
-        return min((tick for one, moment in after for tick in _tick_after(one, moment)), default=None)
+        schedules = self.store.schedules.list()
+        ticks = (next_tick(one, now if stands_ahead(one, now) else one.planted_until) for one in schedules)
+        return min((tick for tick in ticks if tick is not None), default=None)
 
     def _wait_for_ticks(self) -> None:
         """Make sure that only the test can move the clock past a tick."""
-        for one in self._schedules():
-            for tick in _tick_after(one, self.clock()):
+        for one in self.store.schedules.list():
+            if (tick := next_tick(one, self.clock())) is not None:
                 self.clock.wait_for(tick)
 
     def _expected(self, task: object, args: tuple[Any, ...], described: dict[str, Any]) -> Expected:
@@ -527,11 +525,6 @@ def _temporarily(target: object, attribute: str, value: object) -> Iterator[None
         yield
     finally:
         setattr(target, attribute, before)
-
-
-def _tick_after(schedule: Schedule, moment: datetime) -> list[datetime]:
-    tick = parse_rule(schedule.rule, schedule.tz, starts_at=schedule.starts_at).after(moment)
-    return [] if tick is None or (schedule.ends_at is not None and tick >= schedule.ends_at) else [tick]
 
 
 class EndlessDrain(AssertionError):

@@ -25,10 +25,10 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from ..database.engine import close
-from ..errors import ConfigurationError, InvalidArgument
+from ..errors import ConfigurationError
 from ..model.histograms import BOUNDS, BUCKETS
 from ..model.relays import Relay
-from ..model.rules import parse_rule
+from ..model.rules import next_tick
 from ..model.workers import SourceState, sources_of
 from ..store import Statistics, Store, TableSize
 from ..store.failure_log import FailureLog
@@ -273,13 +273,9 @@ def next_ticks(store: Store) -> dict[str, float]:
 
     If the workers are late in planting a schedule's ticks, the next tick is the first one that has not been planted.
     """
-    found, now = {}, store.now()
-    for one in store.schedules.list():
-        with suppress(InvalidArgument):  # the time zone is unknown on this machine; planting logs that
-            tick = parse_rule(one.rule, one.tz, starts_at=one.starts_at).after(min(one.planted_until, now))
-            if one.paused_at is None and tick is not None and (one.ends_at is None or tick < one.ends_at):
-                found[one.name] = tick.timestamp()
-    return found
+    now = store.now()
+    found = {one.name: next_tick(one, min(one.planted_until, now)) for one in store.schedules.list()}
+    return {name: tick.timestamp() for name, tick in found.items() if tick is not None}
 
 
 class GaugeCache:
