@@ -13,7 +13,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Unpack, get_type_hints
 from uuid import UUID, uuid4
 
-from ..database.privileges import Role
 from ..errors import ConfigurationError, FileUnusable, InvalidTarget, OutcomesRefused
 from ..integration import Integration
 from ..integration.hooks import HookCalls, WorkerInfo
@@ -24,7 +23,6 @@ from ..model.unknown_options import Answering, naming_options, with_options
 from ..model.wording import plural
 from ..store import Store
 from ..task import TaskRegistry
-from ..task.relays import sync
 from .assembly import Parts
 from .distributor import Health
 from .distributor.base import Wakeup
@@ -32,6 +30,7 @@ from .executor import STOPPED
 from .leases import ActiveClaim
 from .log_lines import fields_of_worker, introduce
 from .options import WorkerOptions, WorkerSettings
+from .relays import prepare_database
 from .signals import handle_stop_signals, in_main_thread
 from .task_runner import Application
 from .timeouts import end_process_after, join
@@ -288,12 +287,8 @@ class Worker(Answering):
             server.close()
 
     def _start(self, *, burst: bool) -> None:
-        self._application.ensure_file()
-        self._application.rights.ensure(Role.WORKER)
-        self._application.ensure_current()
-        self._application.ensure_primary()
+        prepare_database(self._application, self._tasks)
         self._application.compile_ends()
-        sync(self._application, self._tasks)
         with self._starting:
             if self._has_begun:
                 raise ConfigurationError("a worker can be started only once; create a new one")

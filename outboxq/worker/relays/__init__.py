@@ -169,11 +169,7 @@ class RelayRunner:
                 "`outboxq relay run` is stopped by signals, which only the main thread receives; run it in the main thread of a separate "
                 "process, or with --burst"
             )
-        self._store.ensure_file()
-        self._store.rights.ensure(Role.WORKER)
-        self._store.ensure_current()
-        self._store.ensure_primary()
-        sync(self._store, self._tasks)
+        prepare_database(self._store, self._tasks)
         with handle_stop_signals(stop=self._over.notify, abandon=lambda: os._exit(1)):
             self._senders.start()
             names = ", ".join(one.declared.name for one in self._relays)
@@ -209,6 +205,15 @@ class RelayRunner:
         log.critical("a sender died; stopping", exc_info=error)
         self._error = error
         self._over.notify()
+
+
+def prepare_database(store: Store, tasks: TaskRegistry) -> None:
+    """Check that a worker or a sender can use the database, and store the subscriptions and relays in the code."""
+    store.ensure_file()
+    store.rights.ensure(Role.WORKER)
+    store.ensure_current()
+    store.ensure_primary()
+    sync(store, tasks)
 
 
 def _why_left(relay: Relay) -> str:
