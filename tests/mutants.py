@@ -3272,7 +3272,7 @@ MUTANTS = (
     Mutant(
         "a cure contains the placeholder APP although the environment names the application",
         "outboxq/cli/database.py",
-        (("finds_app=finds_app and", "finds_app=False and"),),
+        (("finds_app=finds_app, ", "finds_app=False, "),),
         ("tests/contract/test_cli_operators.py",),
     ),
     Mutant(

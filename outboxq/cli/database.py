@@ -192,13 +192,8 @@ def given(context: click.Context, values: Mapping[str, Any], *, app: str | None 
     if url is None and chosen is None:
         cure = f"give an application (module:outbox, e.g. shop:outbox) or --url, or set {APP} or {DATABASE_URL}"
         fail(f"no database is given; {cure}")
-    return Given(
-        url=url,
-        schema=values["schema"],
-        app=chosen,
-        from_environment=not typed["url"],
-        schema_from_environment=not typed["schema"],
-    )
+    sources: dict[str, Any] = {"from_environment": not typed["url"], "schema_from_environment": not typed["schema"]}
+    return Given(url=url, schema=values["schema"], app=chosen, **sources)
 
 
 def one_app(context: click.Context, argument: str | None, option: str | None) -> str | None:
@@ -416,13 +411,10 @@ def front_end(own: str) -> FrontEnd:
     options = [f"--url {shown(typed['url'])}"] if typed.get("url") else []
     if typed.get("schema"):
         options.append(f"--schema {shlex.quote(typed['schema'])}")
-    finds_app = "url" not in typed and ctx.get_parameter_source("app") is ParameterSource.ENVIRONMENT
-    return FrontEnd(
-        program=program,
-        finds_app=finds_app and "app_argument" not in typed,
-        app=typed.get("app") or typed.get("app_argument"),
-        options=" ".join(options),
-    )
+    is_given = "url" in typed or "app_argument" in typed
+    finds_app = not is_given and ctx.get_parameter_source("app") is ParameterSource.ENVIRONMENT
+    app = typed.get("app") or typed.get("app_argument")
+    return FrontEnd(program=program, finds_app=finds_app, app=app, options=" ".join(options))
 
 
 def with_cures(record: Explanation | Problem, own: str) -> dict[str, Any]:

@@ -233,9 +233,7 @@ def _plan(store: Store, topic: str, payload: object, **options: Any) -> None:
         id=family(),
         topic=topic,
         payload=dump_payload(payload, name=what),
-        partition_key=options["partition_key"],
-        concurrency_key=options["concurrency_key"],
-        idempotency_key=options["idempotency_key"],
+        **{name: options[name] for name in ("partition_key", "concurrency_key", "idempotency_key")},
         headers=None if options["headers"] is None else headers_as_json(options["headers"], what),
         **times(what, **moments),
     )
@@ -270,11 +268,8 @@ def list_(store: Store, topic: str | None, task: str | None) -> None:
     """
     from ..store.claims.workers import takes
 
-    found = [
-        one
-        for one in store.subscriptions.list()
-        if (topic is None or takes((one.topic,), topic)) and (task is None or one.task_name == task)
-    ]
+    every = store.subscriptions.list()
+    found = [one for one in every if task in (None, one.task_name) and (topic is None or takes((one.topic,), topic))]
     head = ("topic", "task", "parameter", "queue", "priority", "attempts")
     rows = [(one.topic, one.task_name, one.parameter, one.queue, one.priority, one.max_attempts) for one in found]
     show(head, rows, records=found, spare=("attempts", "priority", "parameter"))

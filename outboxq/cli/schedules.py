@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from ..database.target import Target as Transaction
     from ..store import Store
 
-_HEAD = ("schedule", "task", "when", "next tick", "paused since", "paused because", "rule", "time zone")
 _FARTHEST = timedelta(days=1)
 _MOST = 1000
 
@@ -261,12 +260,11 @@ def backfill(store: Store, name: str, start: datetime, end: datetime, *, reason:
     """
     tz = store.schedules.get(name).tz
     fill = partial(store.schedules.backfill, name, _in_zone(start, tz), _in_zone(end, tz))
-    if not dry_run:
-        what = f"ticks of the schedule {name!r} from {start} up to, but not including, {end}"
-        confirmed(lambda: Exactly(number=len(fill(dry_run=True))), what, yes=yes, dry_run=False, done="enqueued")
     if dry_run:
         ticks = fill(dry_run=True)
     else:
+        what = f"ticks of the schedule {name!r} from {start} up to, but not including, {end}"
+        confirmed(lambda: Exactly(number=len(fill(dry_run=True))), what, yes=yes, dry_run=False, done="enqueued")
         action, details = CommandAction.SCHEDULE_BACKFILL, {"from": _in_zone(start, tz), "to": _in_zone(end, tz)}
         ticks = recorded(store, action, name, fill, details=details, reason=reason, number=len)
     if wants_json():
@@ -341,12 +339,11 @@ def _record(found: Schedule, following: Sequence[datetime], *, show_args: bool =
 
 
 def _print(schedules: Iterable[Schedule], following: Mapping[str, Sequence[datetime]], records: object) -> None:
-    ticks = {name: next(iter(moments), None) for name, moments in following.items()}
-    rows = [
-        (s.name, s.task_name, sentence_of(s), ticks[s.name], s.paused_at, s.pause_reason, s.rule, s.tz)
-        for s in schedules
-    ]
-    show(_HEAD, rows, records=records, spare=("rule", "time zone", "paused because", "paused since", "task"))
+    head = ("schedule", "task", "when", "next tick", "paused since", "paused because", "rule", "time zone")
+    rest, rows = attrgetter("paused_at", "pause_reason", "rule", "tz"), []
+    for one in schedules:
+        rows.append((one.name, one.task_name, sentence_of(one), next(iter(following[one.name]), None), *rest(one)))
+    show(head, rows, records=records, spare=("rule", "time zone", "paused because", "paused since", "task"))
 
 
 def _print_moments(ticks: Iterable[datetime], tz: str) -> None:

@@ -244,15 +244,9 @@ def rerun(
 
 def _steps_table(completed: Sequence[Step], *, show_results: bool) -> tuple[list[str], list[tuple[object, ...]]]:
     """Return the column headings, and a row for each step."""
-    columns = {
-        "number": "number",
-        "step": "name",
-        "time": "created_at",
-        "token": "lease_token",
-        "sleeps until": "due_at",
-    }
-    columns |= {"result": "result"} if show_results else {}
-    return [*columns], [attrgetter(*columns.values())(step) for step in completed]
+    names = {"number": "number", "step": "name", "time": "created_at", "token": "lease_token", "sleeps until": "due_at"}
+    names |= {"result": "result"} if show_results else {}
+    return [*names], [attrgetter(*names.values())(step) for step in completed]
 
 
 def _records(completed: Sequence[Step], *, show_results: bool) -> list[dict[str, Any]]:

@@ -164,9 +164,8 @@ def trends_of(
     here = request.query.get("range", "")
     here = here if here in RANGES else next(iter(RANGES))
     axis = axis_of(here, now)
-    trends = request.store.trends(
-        since=axis.since, until=axis.until, step=axis.step, queue=queue.get("name"), held_keys=held_keys
-    )
+    name = queue.get("name")
+    trends = request.store.trends(since=axis.since, until=axis.until, step=axis.step, queue=name, held_keys=held_keys)
     ranges = [(one.words, request.url(page, **queue, range=name), None, name == here) for name, one in RANGES.items()]
     return trends, {"plots": plots_of(axis, trends), "nothing": NOTHING, "ranges": ranges}
 
@@ -248,10 +247,8 @@ def stacked(title: str, axis: Axis, series: Sequence[Series]) -> Chart:
     totals = [_number(sum(column)) for column in columns]
     summary = ", ".join(f"{total} {one.name}" for one, total in zip(series, totals, strict=True))
     shown = [any(values) for values in zip(*columns, strict=True)]
-    ticks = _labelled(values, scale, _NUMBERS)
-    return _chart(
-        title, axis, series, totals, summary, columns=columns, shown=shown, words=_number, values=ticks, bars=bars
-    )
+    drawn: dict[str, Any] = {"values": _labelled(values, scale, _NUMBERS), "bars": bars}
+    return _chart(title, axis, series, totals, summary, columns=columns, shown=shown, words=_number, **drawn)
 
 
 def lines(

@@ -129,13 +129,8 @@ def _made(context: click.Context, options: Mapping[str, Any]) -> WSGIApplication
         found = database.named(app)
     if not isinstance(found, Dashboard | Dashboards):
         return None
-    given_too = [
-        one
-        for one in context.command.params
-        if one.name not in _OF_SERVER and database.is_typed(context, str(one.name))
-    ]
-    if given_too:
-        names = ", ".join(one.opts[0] for one in given_too)
+    own = [one for one in context.command.params if one.name not in _OF_SERVER]
+    if names := ", ".join(one.opts[0] for one in own if database.is_typed(context, str(one.name))):
         fail(f"{app} is a dashboard with its own options; pass the equivalents of {names} to application()")
     return found
 

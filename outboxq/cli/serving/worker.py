@@ -204,11 +204,9 @@ def worker(context: click.Context, /, app: str | None, app_argument: str | None,
     urls = [_parsed(url) for url in options.pop("database_urls")]
     if len({database.address(url) for url in urls}) < len(urls):
         raise click.UsageError("--database-url names the same database twice; name each database only once")
-    own = (
-        _parsed(os.environ[database.DATABASE_URL])
-        if urls and options["lifeline"] is not None
-        else next(iter(urls), None)
-    )
+    own = next(iter(urls), None)
+    if urls and options["lifeline"] is not None:
+        own = _parsed(os.environ[database.DATABASE_URL])
     databases = [_environment(url) for url in urls]
     upgrade = database.Given(app=app).upgrade if own is None else f"outboxq upgrade --url {database.shown(own)}"
 

@@ -151,12 +151,10 @@ def drawing_of(batch: Batch, known: Mapping[UUID, Member], url: Callable[[UUID],
     boxes += [_others(left)] if left else []
     boxes += [_task(batch, place, name, known.get(task_id), url(task_id)) for place, task_id, name in drawn]
     boxes += [_others(right)] if right else []
-    placed = tuple(
-        replace(one, x=place * (WIDTH + GAP), title=_cut(one.title), note=_cut(one.note))
-        for place, one in enumerate(boxes)
-    )
+    step = WIDTH + GAP
+    placed = [replace(one, x=x * step, title=_cut(one.title), note=_cut(one.note)) for x, one in enumerate(boxes)]
     label = f"{batch.kind.value.capitalize()}: {', then '.join(one.words for one in boxes)}."
-    return Drawing(boxes=placed, label=label)
+    return Drawing(boxes=tuple(placed), label=label)
 
 
 def _calls(batch: Batch) -> list[tuple[UUID, str | None]]:

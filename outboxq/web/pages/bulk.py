@@ -187,10 +187,9 @@ def _selection(action: str, given: dict[str, str], *, at: datetime) -> Selection
         found[name] = read_since(found[name], name, at)
     if "limit" in found:
         found["limit"] = read_number(found["limit"], "limit")
-    if wrong := given.keys() & ({"exception", "group"} if action in _OF_TASKS else {"state"}):
-        raise InvalidArgument(
-            f"{action} does not support {plural(len(wrong), 'the filter', 'the filters')} {', '.join(sorted(wrong))}"
-        )
+    if wrong := sorted(given.keys() & ({"exception", "group"} if action in _OF_TASKS else {"state"})):
+        names = f"{plural(len(wrong), 'the filter', 'the filters')} {', '.join(wrong)}"
+        raise InvalidArgument(f"{action} does not support {names}")
     if state := given.get("state"):
         found |= _state(BulkAction(action), state)
     wanted = Selection(action=BulkAction(action), at=at, **found)
