@@ -221,18 +221,19 @@ def fail(sentence: str, code: int = EXIT_USAGE, error: errors.OutboxqError | Non
     sys.exit(code)
 
 
+Rows = Sequence[Sequence[object]]
+
+
 class Lines(NamedTuple):
     """A table."""
 
     head: Sequence[str]
-    rows: Sequence[Sequence[object]]
+    rows: Rows
     spare: Sequence[str] = ()
     """The columns that are left out on a narrow terminal, in this order."""
 
 
-def table(
-    head: Sequence[str], rows: Sequence[Sequence[object]], spare: Sequence[str] = (), *, whole: Collection[str] = ()
-) -> None:
+def table(head: Sequence[str], rows: Rows, spare: Sequence[str] = (), *, whole: Collection[str] = ()) -> None:
     """Print a table: laid out by `drawn` on a terminal, tab-separated in a pipe."""
     if sys.stdout.isatty():
         console = screen()
@@ -247,7 +248,7 @@ def card(head: tuple[str, str], lines: Iterable[tuple[str, object]]) -> None:
     table(head, [line for line in lines if line[1] is not None])
 
 
-def add_table(head: Sequence[str], rows: Sequence[Sequence[object]], spare: Sequence[str] = ()) -> None:
+def add_table(head: Sequence[str], rows: Rows, spare: Sequence[str] = ()) -> None:
     """Print an empty line and the table, unless the table has no rows."""
     if rows:
         click.echo()
@@ -262,12 +263,7 @@ def screen() -> Console:
 
 
 def drawn(
-    head: Sequence[str],
-    rows: Sequence[Sequence[object]],
-    *,
-    width: int,
-    spare: Sequence[str] = (),
-    whole: Collection[str] = (),
+    head: Sequence[str], rows: Rows, *, width: int, spare: Sequence[str] = (), whole: Collection[str] = ()
 ) -> Table:
     """Return a table for a terminal of this width.
 
@@ -381,12 +377,7 @@ def wants_json() -> bool:
 
 
 def show(
-    head: Sequence[str],
-    rows: Sequence[Sequence[object]],
-    spare: Sequence[str] = (),
-    *,
-    records: object,
-    whole: Collection[str] = (),
+    head: Sequence[str], rows: Rows, spare: Sequence[str] = (), *, records: object, whole: Collection[str] = ()
 ) -> None:
     """Print the rows as a `table` or, with `--json`, print the `records`: a list or a single record."""
     if wants_json():

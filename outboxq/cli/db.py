@@ -25,7 +25,7 @@ from .changes import FEW, Exactly, add_verbs, adding, changed, confirmation_opti
 from .console import EXIT_SCHEMA, command_on_database, fail, merged, show, tell, wants_json, write_json
 from .database import any_schema, app_argument, app_option, database_options, rounds_options, schema_option, url_option
 from .groups import Group
-from .parameters import SPAN, choice_option, flag, number_option, option, span_option
+from .parameters import SPAN, choice_option, flag, number_option, option, repeated, span_option
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
@@ -156,10 +156,9 @@ server_option = span_option(
     type=click.Choice(Role, case_sensitive=False),
     help="Purpose of the role. Run the command once for each purpose.",
 )
-@click.option(
+@repeated(
     "--with",
     "features",
-    multiple=True,
     type=click.Choice(Feature, case_sensitive=False),
     help="Feature that the producer uses. May be repeated.",
 )

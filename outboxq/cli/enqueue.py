@@ -32,6 +32,7 @@ from .parameters import (
     json_reader,
     number_option,
     option,
+    repeated,
     span_option,
     stacked,
 )
@@ -63,9 +64,7 @@ _options_of_both = stacked(
         help="Concurrency key. The queue's limit per key applies to the running tasks with this key.",
     ),
     option("--idempotency-key", help="Idempotency key. Requests with the same key create only one task."),
-    click.option(
-        "--header", "headers", multiple=True, callback=_headers, metavar="NAME=TEXT", help="Header. May be repeated."
-    ),
+    repeated("--header", "headers", callback=_headers, metavar="NAME=TEXT", help="Header. May be repeated."),
     flag("--dry-run", help="Check everything and print what would happen, but write nothing."),
 )
 

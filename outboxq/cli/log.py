@@ -17,7 +17,7 @@ from ..model.wording import plain, plural, short, span
 from .console import merged, wants_json, write_json
 from .database import database_options
 from .groups import Stop, until_stopped
-from .parameters import MOMENT, TASK_ID, flag, number_option, option
+from .parameters import MOMENT, TASK_ID, flag, number_option, option, repeated
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -39,10 +39,9 @@ Batches = Iterator[Sequence[ExecutionEvent]]
 @click.command()
 @flag("-f", "--follow", help="Keep printing new events until Ctrl-C or SIGTERM.")
 @option("--task", "task_id", type=TASK_ID, metavar="ID", help="Only events of this task.")
-@click.option(
+@repeated(
     "--event",
     "kinds",
-    multiple=True,
     type=click.Choice([kind.value for kind in EventType]),
     metavar="TYPE",
     help="Only events of this type, e.g. task_failed. May be repeated.",

@@ -139,6 +139,8 @@ option: Final = partial(click.option, cls=Once)
 """Adds an option that takes one value. The arguments are those of `click.option`."""
 flag: Final = partial(click.option, is_flag=True)
 """Adds an option without a value."""
+repeated: Final = partial(click.option, multiple=True)
+"""Adds an option that may be given several times."""
 
 
 def _shown(text: str) -> str:

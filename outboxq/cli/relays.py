@@ -36,7 +36,7 @@ from .console import (
 )
 from .database import app_argument, app_option, database_options, database_options_after_ids, opens_app
 from .groups import Group
-from .parameters import flag, listen_options, span_option
+from .parameters import flag, listen_options, repeated, span_option
 
 if TYPE_CHECKING:
     from ..store import Store
@@ -142,7 +142,7 @@ def remove(store: Store, name: str, *, yes: bool, dry_run: bool, reason: str) ->
 @relay.command(epilog=EPILOG)
 @app_argument
 @app_option
-@click.option("--name", "names", multiple=True, metavar="NAME", help="Only this relay. May be repeated.")
+@repeated("--name", "names", metavar="NAME", help="Only this relay. May be repeated.")
 @flag("--burst", help="Exit as soon as nothing is left to publish.")
 @listen_options
 @span_option("--drain-timeout", help="Time allowed for a batch to finish when the process stops.", default="25s")

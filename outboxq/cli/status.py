@@ -23,13 +23,15 @@ from ..operating.reading import NONE, read_span
 from .console import EXIT_NOT_FOUND, Lines, drawn, fail, screen, table, wants_json, write_json
 from .database import database_options, front_end, with_cures
 from .groups import until_stopped
-from .parameters import QUEUE, SPAN, Read, option, span_option
+from .parameters import QUEUE, SPAN, Read, option, repeated, span_option
 from .queues import number, per_key, with_plus
 from .relays import receiver_lines, relay_lines
 
 if TYPE_CHECKING:
     from ..store import Cure, Statistics, Store
     from ..store.numbers.overview import Overview
+
+    Cells = Callable[[Statistics], dict[str, object]]
 
 _NOW = ("due", "delayed", "retrying", "running", "failed")
 _SPARE_NOW: Final = ("retrying", "delayed", "workers", "running", "oldest", "")
@@ -245,13 +247,7 @@ def _wait_and_run(one: Statistics, render: Callable[[timedelta], object]) -> dic
     }
 
 
-def _lines(
-    found: Sequence[Statistics],
-    cells: Callable[[Statistics], dict[str, object]],
-    spare: Sequence[str] = (),
-    *,
-    by_task: bool,
-) -> Lines:
+def _lines(found: Sequence[Statistics], cells: Cells, spare: Sequence[str] = (), *, by_task: bool) -> Lines:
     """Return the column names, which are taken from an empty record, and one row for each record."""
     from ..store import Statistics
 
@@ -412,9 +408,7 @@ def _asks(name: str, rule: str, help: str, *, default: bool = True) -> Callable[
 @_asks("waiting-batches", "batch_waits", "Check whether a batch or a chain waits for dead letters.")
 @_asks("batches", "batch_unclosed", "Check whether a batch was left unclosed.")
 @_asks("pauses", "queue_paused", "Check whether a queue is paused. Default: no.", default=False)
-@click.option(
-    "-q", "--queue", "queues", type=QUEUE, multiple=True, help="Report only problems with this queue. May be repeated."
-)
+@repeated("-q", "--queue", "queues", type=QUEUE, help="Report only problems with this queue. May be repeated.")
 @database_options
 def check(store: Store, *, queues: tuple[str, ...], **limits: Any) -> None:
     """Print what needs attention; exit with code 1 if anything does.

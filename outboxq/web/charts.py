@@ -49,12 +49,18 @@ RANGES: Final = {
 """The ranges, keyed by the value of `range=` in the URL. The first range is the default."""
 
 
+Column = Sequence[float | None]
+"""One value for each step of the chart. None stands for an unknown value."""
+Words = Callable[[float], str]
+"""A function that returns a value in words."""
+
+
 class Series(NamedTuple):
     """A series with one value for each step of the chart."""
 
     name: str
     """The word in the legend, which is also the name of the color in the style sheet: completed, p95, …"""
-    values: Sequence[float | None]
+    values: Column
     """The values. None stands for an unknown value."""
 
 
@@ -260,7 +266,7 @@ def lines(
     To keep a few high peaks from flattening the rest, the axis is cut off, and a note gives the time and the value of
     each peak.
     """
-    words: Callable[[float], str] = span if of_time else _number
+    words: Words = span if of_time else _number
     columns = [[_known(value) for value in one.values] for one in series]
     top = _top([value for column in columns for value in column if value is not None])
     values = _value_ticks(top, _round_span if of_time else _whole)
@@ -293,7 +299,7 @@ def lines(
     )
 
 
-def sparkline(values: Sequence[float | None]) -> tuple[str, str] | None:
+def sparkline(values: Column) -> tuple[str, str] | None:
     """Return the paths of a small chart of 100 by 20 units: the line, and the area below it; None if fewer than two
     values are known.
     """
@@ -403,13 +409,7 @@ def _top(values: Sequence[float]) -> float:
     return usual if 0 < usual * _PEAK < ordered[-1] else ordered[-1]
 
 
-def _peaks(
-    axis: Axis,
-    series: Sequence[Series],
-    columns: Sequence[Sequence[float | None]],
-    top: float,
-    words: Callable[[float], str],
-) -> list[str]:
+def _peaks(axis: Axis, series: Sequence[Series], columns: Sequence[Column], top: float, words: Words) -> list[str]:
     """Return a sentence for each series that has values above the axis, naming the highest of these values."""
     found = []
     for one, column in zip(series, columns, strict=True):
@@ -457,7 +457,7 @@ def _points(path: str) -> str:
     return "".join(f"M{part}" for part in path.split("M") if part.endswith(_POINT))
 
 
-def _path(column: Sequence[float | None], scale: Callable[[float], float]) -> str:
+def _path(column: Column, scale: Callable[[float], float]) -> str:
     """Return the path through the middles of the steps. A value between two gaps is drawn as a dot."""
     width = WIDTH / len(column)
     parts, is_open, alone = [], False, False
@@ -489,9 +489,9 @@ def _chart(
     legend: Sequence[str],
     summary: str,
     *,
-    columns: Sequence[Sequence[float | None]],
+    columns: Sequence[Column],
     shown: Sequence[bool],
-    words: Callable[[float], str],
+    words: Words,
     is_sampled: bool = False,
     **drawn: Any,
 ) -> Chart:

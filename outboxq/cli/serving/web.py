@@ -17,7 +17,7 @@ from ...integration import FrontEnd
 from .. import database
 from ..console import fail, leave_uncollected, speaking_plainly
 from ..database import app_argument, app_option, schema_option, url_option
-from ..parameters import flag, number_option, option
+from ..parameters import flag, number_option, option, repeated
 from .logs import LogFormat, configure
 from .starting import open_closed_streams
 from .stop_requests import stop_on_signals
@@ -58,17 +58,15 @@ _LARGEST_REQUEST = 2**20
     help=f"File with the token for logging in. The variable {TOKEN} can contain the token itself.",
 )
 @option("--trust-header", metavar="NAME", help="Header with the user's name, such as X-Forwarded-User. Needs --from.")
-@click.option(
+@repeated(
     "--from",
     "trusted_proxies",
-    multiple=True,
     metavar="NETWORK",
     help="Network of proxies whose headers are trusted, such as 10.0.0.0/8. May be repeated.",
 )
-@click.option(
+@repeated(
     "--trusted-host",
     "hosts",
-    multiple=True,
     metavar="NAME",
     help="Host name that browsers use for the dashboard, such as tasks.example.org. May be repeated. Default: --host.",
 )

@@ -24,7 +24,7 @@ from ...worker.options import LAST_PORT, Isolation, WorkerSettings
 from .. import database
 from ..console import EXIT_FILE, fail, leave_uncollected, speaking_plainly
 from ..database import app_argument, app_option, load
-from ..parameters import QUEUE, flag, listen_options, number_option, option, span_option, stacked
+from ..parameters import QUEUE, flag, listen_options, number_option, option, repeated, span_option, stacked
 from .logs import LiveHandler, LogFormat, configure, in_thread, show_live_line
 from .starting import open_closed_streams
 from .stop_requests import Orders, interrupt_main_thread, stacks_on_signal, stop_on_signals
@@ -71,28 +71,25 @@ def none_if_empty(_context: click.Context, _option: click.Parameter, value: tupl
 
 
 _worker_options = stacked(
-    click.option(
+    repeated(
         "--database-url",
         "database_urls",
-        multiple=True,
         envvar="OUTBOXQ_DATABASE_URLS",
         show_envvar=True,
         help="URL of a database to use instead of APP's own. May be repeated; --processes applies to each "
         "database. To keep passwords off the command line, set OUTBOXQ_DATABASE_URLS to a space-separated list of URLs.",
     ),
-    click.option(
+    repeated(
         "-q",
         "--queue",
         "queues",
         type=QUEUE,
-        multiple=True,
         callback=none_if_empty,
         help="Queue to serve. May be repeated. Default: all queues.",
     ),
-    click.option(
+    repeated(
         "--topic",
         "topics",
-        multiple=True,
         callback=none_if_empty,
         help="Run only tasks for events whose topic matches this pattern, such as order.*. May be repeated. Default: all tasks.",
     ),

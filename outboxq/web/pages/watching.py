@@ -218,11 +218,8 @@ def worker(request: PageRequest) -> View:
     lost = [] if is_live or gone else request.store.lost_tasks(worker_id, limit=_RECOVERED)
     state = State(has_ended=gone, asked_to=found.asked_to, holds_lost_tasks=bool(lost))
     blamed = request.store.dead_letters.blamed_versions()
-    data: dict[str, Any] = {
-        "worker": found,
-        "running": running,
-        "progress": request.store.progress([one.id for one in running]),
-    }
+    progress = request.store.progress([one.id for one in running])
+    data: dict[str, Any] = {"worker": found, "running": running, "progress": progress}
     values = {
         **data,
         "now": now,
