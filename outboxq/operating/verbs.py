@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -200,14 +201,11 @@ def _moved(task: UUID, status: TaskStatus, words: str, *, changes: int = 1) -> O
     return Outcome(predicate=words, record={"id": task, "status": status, "changed": changes > 0}, changes=changes)
 
 
-@declare(
-    Noun.QUEUE,
-    "pause",
-    Right.CHANGE,
-    offered=lambda state: not state.is_paused,
-    fields=(fields.PAUSE_REASON, fields.CREATE),
-    undo="resume",
-)
+_pauses = partial(declare, name="pause", right=Right.CHANGE, offered=lambda state: not state.is_paused, undo="resume")
+_resumes = partial(declare, name="resume", right=Right.CHANGE, offered=lambda state: state.is_paused, undo="pause")
+
+
+@_pauses(Noun.QUEUE, fields=(fields.PAUSE_REASON, fields.CREATE))
 def PAUSE_QUEUE(store: Store, queue: str, why: str, using: object, *, create: bool = False) -> Outcome:
     """Stop starting tasks from a queue until the queue is resumed.
 
@@ -219,7 +217,7 @@ def PAUSE_QUEUE(store: Store, queue: str, why: str, using: object, *, create: bo
     return _said(words if seen.changes else _already_paused(settings), settings, seen)
 
 
-@declare(Noun.QUEUE, "resume", Right.CHANGE, offered=lambda state: state.is_paused, undo="pause")
+@_resumes(Noun.QUEUE)
 def RESUME_QUEUE(store: Store, queue: str, _why: str, using: object) -> Outcome:
     """Resume a paused queue."""
     seen = Seen()
@@ -293,14 +291,7 @@ def _already_paused(settings: QueueSettings | Schedule) -> str:
     return f"was already paused{f': {settings.pause_reason}' if settings.pause_reason else ''}"
 
 
-@declare(
-    Noun.SCHEDULE,
-    "pause",
-    Right.CHANGE,
-    offered=lambda state: not state.is_paused,
-    fields=(fields.PAUSE_REASON,),
-    undo="resume",
-)
+@_pauses(Noun.SCHEDULE, fields=(fields.PAUSE_REASON,))
 def PAUSE_SCHEDULE(store: Store, schedule: str, why: str, using: object) -> Outcome:
     """Stop planting the ticks of a schedule until it is resumed.
 
@@ -312,7 +303,7 @@ def PAUSE_SCHEDULE(store: Store, schedule: str, why: str, using: object) -> Outc
     return _said(words if seen.changes else _already_paused(found), found, seen)
 
 
-@declare(Noun.SCHEDULE, "resume", Right.CHANGE, offered=lambda state: state.is_paused, undo="pause")
+@_resumes(Noun.SCHEDULE)
 def RESUME_SCHEDULE(store: Store, schedule: str, _why: str, using: object) -> Outcome:
     """Resume a paused schedule.
 
@@ -398,14 +389,7 @@ def CANCEL_BATCH(
     return Outcome(predicate=words, record={"id": batch, "changed": number}, changes=number)
 
 
-@declare(
-    Noun.RELAY,
-    "pause",
-    Right.CHANGE,
-    offered=lambda state: not state.is_paused,
-    fields=(fields.PAUSE_REASON,),
-    undo="resume",
-)
+@_pauses(Noun.RELAY, fields=(fields.PAUSE_REASON,))
 def PAUSE_RELAY(store: Store, relay: str, why: str, using: object) -> Outcome:
     """Stop publishing a relay's events until the relay is resumed.
 
@@ -417,7 +401,7 @@ def PAUSE_RELAY(store: Store, relay: str, why: str, using: object) -> Outcome:
     return _said(words, {"name": relay, "paused": True}, seen)
 
 
-@declare(Noun.RELAY, "resume", Right.CHANGE, offered=lambda state: state.is_paused, undo="pause")
+@_resumes(Noun.RELAY)
 def RESUME_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
     """Resume a paused relay to a broker.
 

@@ -250,7 +250,9 @@ class Supervisor:
             child.refused = 0
         if self._is_stopping:
             log.info("%s", how)
-            self._exit_codes.append(self._exit_code_of(code))
+            # A process that was killed by the signal for a graceful stop had not begun to work.
+            is_clean = -code in self._signals and not self._at_once
+            self._exit_codes.append(code if code >= 0 else 0 if is_clean else 1)
         elif child.reloading:
             child.reloading = False
             begun = how if code != -signal.SIGTERM else f"{child} was stopped while it was starting"
@@ -266,12 +268,6 @@ class Supervisor:
             self._try_later(child, code, how)
         else:
             self._replace(child, code, how)
-
-    def _exit_code_of(self, code: int) -> int:
-        """Return the exit code that a process contributes to the supervisor's. A process that was killed by the signal
-        for a graceful stop had not begun to work, so it counts as 0.
-        """
-        return max(code, 0) if code >= 0 or (-code in self._signals and not self._at_once) else 1
 
     def _can_never_start(self, child: _WorkerProcess, code: int) -> bool:
         """Return whether a process with this exit code can never start. If so, all processes must stop.
