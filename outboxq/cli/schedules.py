@@ -21,7 +21,7 @@ from ..model.schedules import HORIZON, CatchUp, NewSchedule, Overlap, Schedule
 from ..model.wording import plain, plural
 from ..operating.fields import REASON, checked
 from ..operating.reading import read_rule, read_span, read_zone
-from ..operating.verb import Noun, Outcome, Seen
+from ..operating.verb import Noun, Outcome, with_changes
 from ..operating.verbs import EDIT, REMOVE
 from .changes import (
     Exactly,
@@ -53,7 +53,6 @@ from .parameters import (
 )
 
 if TYPE_CHECKING:
-    from ..database.target import Target as Transaction
     from ..store import Store
 
 _FARTHEST = timedelta(days=1)
@@ -203,11 +202,7 @@ def add_retention(store: Store, age: timedelta, *, reason: str) -> None:
 def _put(store: Store, action: CommandAction, new: NewSchedule, reason: str, **details: Any) -> None:
     """Store the schedule, record the action with these details if anything has changed, and print the schedule."""
     details = {"task": new.task_name, "rule": new.rule, "tz": new.tz, **details}
-
-    def change(using: Transaction) -> tuple[Schedule, int]:
-        seen = Seen()
-        return store.schedules.put(new, on_change=seen, using=using), seen.changes
-
+    change = partial(with_changes, store.schedules.put, new)
     found, changes = recorded(store, action, new.name, change, details=details, reason=reason, number=itemgetter(1))
     _print_one(store, found, changed=bool(changes))
     if not changes:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import partial
 from inspect import cleandoc
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 
 from ..errors import InvalidArgument
@@ -19,9 +19,9 @@ from . import fields
 from .fields import REASON, Field
 
 if TYPE_CHECKING:
-    from ..database.target import Target as Transaction
     from ..store import Store
 
+T = TypeVar("T")
 Target = UUID | str
 """The id of a task, batch or worker, or the name of a queue, schedule or relay."""
 
@@ -120,14 +120,11 @@ FORMER_REASON: Final = "pause_reason"
 _PLURALS: Final = {"was": "were", "is": "are", "has": "have"}
 
 
-class Seen:
-    """A counter of the changes that a call to the store makes. It is passed to the call as `on_change`."""
-
-    def __init__(self) -> None:
-        self.changes = 0
-
-    def __call__(self, _transaction: Transaction, number: int) -> None:
-        self.changes += number
+def with_changes(call: Callable[..., T], *arguments: object, **options: object) -> tuple[T, int]:
+    """Call a method of the store that takes `on_change`, and return its result and the number of changes that it made."""
+    numbers: list[int] = []
+    made = call(*arguments, on_change=lambda _transaction, number: numbers.append(number), **options)
+    return made, sum(numbers)
 
 
 class ValueMissing(InvalidArgument):

@@ -21,7 +21,7 @@ from ..model.wording import plural, short
 from . import fields, worker_verbs
 from .fields import FORCE, REASON, TAKE_KEY_BACK
 from .reading import NONE
-from .verb import FORMER_REASON, Noun, Outcome, Right, Seen, State, ValueMissing, Verb, declare
+from .verb import FORMER_REASON, Noun, Outcome, Right, State, ValueMissing, Verb, declare, with_changes
 
 if TYPE_CHECKING:
     from ..model.schedules import Schedule
@@ -114,12 +114,11 @@ def RESCHEDULE(
 )
 def CANCEL(store: Store, task: UUID, why: str, using: object, *, force: bool = False) -> Outcome:
     """Cancel a task, or ask it to stop if it is running."""
-    seen = Seen()
-    now = store.cancel(task, reason=why, force=force, on_change=seen, using=using)
+    now, changes = with_changes(store.cancel, task, reason=why, force=force, using=using)
     words = "was cancelled"
     if now is TaskStatus.RUNNING:
-        words = f"was {'asked' if seen.changes else 'already asked'} to stop, and will run until the handler ends"
-    return _moved(task, now, words, changes=seen.changes)
+        words = f"was {'asked' if changes else 'already asked'} to stop, and will run until the handler ends"
+    return _moved(task, now, words, changes=changes)
 
 
 @declare(
@@ -211,19 +210,17 @@ def PAUSE_QUEUE(store: Store, queue: str, why: str, using: object, *, create: bo
 
     Tasks that are already running continue.
     """
-    seen = Seen()
-    settings = store.queues.pause(queue, reason=why, create=create, on_change=seen, using=using)
+    settings, changes = with_changes(store.queues.pause, queue, reason=why, create=create, using=using)
     words = "is paused: no tasks are started, but running tasks continue"
-    return _said(words if seen.changes else _already_paused(settings), settings, seen)
+    return _said(words if changes else _already_paused(settings), settings, changes)
 
 
 @_resumes(Noun.QUEUE)
 def RESUME_QUEUE(store: Store, queue: str, _why: str, using: object) -> Outcome:
     """Resume a paused queue."""
-    seen = Seen()
     former = next((one.pause_reason for one in store.queues.settings(using=using) if one.queue == queue), None)
-    settings = store.queues.resume(queue, on_change=seen, using=using)
-    return _resumed("has been resumed", settings, seen, former)
+    settings, changes = with_changes(store.queues.resume, queue, using=using)
+    return _resumed("has been resumed", settings, changes, former)
 
 
 @declare(
@@ -241,9 +238,8 @@ def LIMIT(store: Store, queue: str, _why: str, using: object, *, create: bool = 
     """
     if all(value is ... for value in limits.values()):
         raise ValueMissing(f"give at least one limit; {NONE} removes a limit")
-    seen = Seen()
-    settings = store.queues.limit(queue, create=create, on_change=seen, using=using, **limits)
-    return _said("has the new limits" if seen.changes else "already had these limits", settings, seen)
+    settings, changes = with_changes(store.queues.limit, queue, create=create, using=using, **limits)
+    return _said("has the new limits" if changes else "already had these limits", settings, changes)
 
 
 @declare(Noun.QUEUE, "order", Right.CHANGE, label="Set the order", fields=(fields.ORDER, REASON, fields.CREATE))
@@ -253,10 +249,9 @@ def ORDER(store: Store, queue: str, _why: str, using: object, *, fair: bool, cre
     With `turns` (the default), the keys take turns. With `oldest`, the task that has been due the longest starts first,
     regardless of its key.
     """
-    seen = Seen()
-    settings = store.queues.order(queue, fair=fair, create=create, on_change=seen, using=using)
+    settings, changes = with_changes(store.queues.order, queue, fair=fair, create=create, using=using)
     words = "lets its partition keys take turns" if fair else "starts the task with the earliest due time first"
-    return _said(words if seen.changes else "already had this order", settings, seen)
+    return _said(words if changes else "already had this order", settings, changes)
 
 
 @declare(
@@ -277,13 +272,13 @@ def FORGET(store: Store, queue: str, _why: str, using: object) -> Outcome:
     return Outcome(predicate="no longer has any settings", record=store.queues.forget(queue, using=using))
 
 
-def _said(words: str, record: object, seen: Seen) -> Outcome:
-    return Outcome(predicate=words, record=record, changes=seen.changes)
+def _said(words: str, record: object, changes: int) -> Outcome:
+    return Outcome(predicate=words, record=record, changes=changes)
 
 
-def _resumed(words: str, record: object, seen: Seen, former: str | None) -> Outcome:
+def _resumed(words: str, record: object, changes: int, former: str | None) -> Outcome:
     """Return the outcome of a resume, whose record keeps the reason for the pause."""
-    said = _said(words if seen.changes else "was not paused", record, seen)
+    said = _said(words if changes else "was not paused", record, changes)
     return said if former is None else replace(said, replaced={FORMER_REASON: former})
 
 
@@ -297,10 +292,9 @@ def PAUSE_SCHEDULE(store: Store, schedule: str, why: str, using: object) -> Outc
 
     Planted ticks that are not due yet are cancelled. Tasks that are already running continue.
     """
-    seen = Seen()
-    found = store.schedules.pause(schedule, reason=why, on_change=seen, using=using)
+    found, changes = with_changes(store.schedules.pause, schedule, reason=why, using=using)
     words = "is paused; planted ticks that were not due yet are cancelled"
-    return _said(words if seen.changes else _already_paused(found), found, seen)
+    return _said(words if changes else _already_paused(found), found, changes)
 
 
 @_resumes(Noun.SCHEDULE)
@@ -309,10 +303,10 @@ def RESUME_SCHEDULE(store: Store, schedule: str, _why: str, using: object) -> Ou
 
     Its catch-up policy decides which missed ticks still run.
     """
-    seen = Seen()
     former = store.schedules.get(schedule, using=using).pause_reason
-    found = store.schedules.resume(schedule, on_change=seen, using=using)
-    return _resumed("has been resumed; the catch-up policy decides which missed ticks still run", found, seen, former)
+    found, changes = with_changes(store.schedules.resume, schedule, using=using)
+    words = "has been resumed; the catch-up policy decides which missed ticks still run"
+    return _resumed(words, found, changes, former)
 
 
 @declare(
@@ -330,9 +324,8 @@ def EDIT(store: Store, schedule: str, _why: str, using: object, **values: Any) -
     """
     if not (given := {name: value for name, value in values.items() if value is not ...}):
         raise ValueMissing("give at least one value to change")
-    seen = Seen()
-    found = store.schedules.edit(schedule, on_change=seen, using=using, **given)
-    return _said("has its new values" if seen.changes else "already had these values", found, seen)
+    found, changes = with_changes(store.schedules.edit, schedule, using=using, **given)
+    return _said("has its new values" if changes else "already had these values", found, changes)
 
 
 @declare(Noun.SCHEDULE, "trigger", Right.CHANGE, label="Trigger one task now")
@@ -395,10 +388,9 @@ def PAUSE_RELAY(store: Store, relay: str, why: str, using: object) -> Outcome:
 
     Events are still written. A worker that is publishing a batch finishes it.
     """
-    seen = Seen()
-    store.relays.pause(relay, reason=why, on_change=seen, using=using)
-    words = "is paused: its events are written, but not published" if seen.changes else "was already paused"
-    return _said(words, {"name": relay, "paused": True}, seen)
+    _, changes = with_changes(store.relays.pause, relay, reason=why, using=using)
+    words = "is paused: its events are written, but not published" if changes else "was already paused"
+    return _said(words, {"name": relay, "paused": True}, changes)
 
 
 @_resumes(Noun.RELAY)
@@ -407,10 +399,9 @@ def RESUME_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
 
     A relay that is waiting after failures tries again immediately.
     """
-    seen = Seen()
     former = next((one.pause_reason for one in store.relays.list(using=using) if one.name == relay), None)
-    store.relays.resume(relay, on_change=seen, using=using)
-    return _resumed("has been resumed", {"name": relay, "paused": False}, seen, former)
+    _, changes = with_changes(store.relays.resume, relay, using=using)
+    return _resumed("has been resumed", {"name": relay, "paused": False}, changes, former)
 
 
 @declare(
