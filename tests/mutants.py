@@ -1538,7 +1538,7 @@ MUTANTS = (
     Mutant(
         "the dashboard displays a handler's text without calling the function that redacts it",
         "outboxq/web/rendering.py",
-        (('"" if value is None else redact(str(value))', '"" if value is None else str(value)'),),
+        (("_optional(lambda value: redact(str(value)))", "_optional(str)"),),
         ("tests/integrations/dashboard/test_redacting.py",),
     ),
     Mutant(

@@ -46,17 +46,12 @@ EXIT_KILLED = forks.EXIT_KILLED
 EXIT_PERMISSION = 77
 _EXIT_CODES: dict[type[Exception], int] = {
     errors.NotPermitted: EXIT_PERMISSION,
-    errors.TaskNotFound: EXIT_NOT_FOUND,
-    errors.BatchNotFound: EXIT_NOT_FOUND,
-    errors.ScheduleNotFound: EXIT_NOT_FOUND,
-    errors.QueueNotFound: EXIT_NOT_FOUND,
-    errors.RelayNotFound: EXIT_NOT_FOUND,
-    errors.WorkerNotFound: EXIT_NOT_FOUND,
-    errors.UnknownTask: EXIT_NOT_FOUND,
     errors.AmbiguousTask: EXIT_USAGE,
+    LookupError: EXIT_NOT_FOUND,
     errors.TablesLocked: EXIT_LOCKED,
-    errors.ConfigurationError: EXIT_USAGE,  # the last entry, because some errors above are also configuration errors
+    errors.ConfigurationError: EXIT_USAGE,
 }
+"""The exit codes of outboxq's errors. The first entry that matches an error counts."""
 
 STATEMENT_TIMEOUT = "OUTBOXQ_STATEMENT_TIMEOUT"
 _LONGEST_STATEMENT = timedelta(hours=1)

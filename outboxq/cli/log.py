@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -170,9 +171,8 @@ _NAMED = ("step", "reason", "priority", "recovery_attempts", "expires_at", "poli
 
 def lines(events: Iterable[ExecutionEvent]) -> list[tuple[object, ...]]:
     """Return the cells for each event, in the order of `HEAD`."""
-    return [
-        (e.created_at, e.event_type, e.worker_id, e.lease_token, details(e), e.event_data.get("error")) for e in events
-    ]
+    cells = attrgetter("created_at", "event_type", "worker_id", "lease_token")
+    return [(*cells(one), details(one), one.event_data.get("error")) for one in events]
 
 
 def record_of(event: ExecutionEvent, *, show_args: bool, traceback: bool) -> dict[str, Any]:

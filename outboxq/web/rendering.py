@@ -66,9 +66,8 @@ def environment(redact: Redact = str) -> Environment:
         auto_reload=False,
         finalize=_shown,
     )
-    found.filters.update(FILTERS)
-    found.filters["drawn"] = lru_cache(maxsize=_MOST_DRAWN)(partial(_drawn, found))
-    found.filters["private"] = lambda value: "" if value is None else redact(str(value))
+    draw = lru_cache(maxsize=_MOST_DRAWN)(partial(_drawn, found))
+    found.filters |= {**FILTERS, "drawn": draw, "private": _optional(lambda value: redact(str(value)))}
     return found
 
 

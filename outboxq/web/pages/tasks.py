@@ -79,12 +79,14 @@ def page(request: PageRequest) -> View:
         (name.capitalize(), request.url("tasks", state=name, **given), counts.get(name), name == state)
         for name in _TABS
     ]
+    queue = filters["queue"] or None
     # The button is not shown if it would cancel all tasks or could not cancel any, or if no task is listed.
     is_whole = bool(found.tasks) and not (sort or problem or searched or any(map(filters.get, _FINE)))
     may_cancel = is_whole and bool(given) and state in {"", "ready", "running"}
-    may_cancel = may_cancel and request.viewer.may(CANCEL.recorded_as, filters["queue"] or None)
+    may_cancel = may_cancel and request.viewer.may(CANCEL.recorded_as, queue)
     may_run = is_whole and state in {Waiting.DELAYED, Waiting.RETRYING}
-    may_run = may_run and request.viewer.may(RUN_NOW.recorded_as, filters["queue"] or None)
+    may_run = may_run and request.viewer.may(RUN_NOW.recorded_as, queue)
+    verbs: Sequence[Verb] = _OF_STATES.get(state, ()) if found.tasks else ()
     values = {
         "tabs": tabs,
         "filters": filters,
@@ -103,7 +105,7 @@ def page(request: PageRequest) -> View:
         "times": times,
         "orders": [(words, request.url("tasks", **here, sort=by or None), by == sort) for words, by in _ORDERS.items()],
         "calm": _CALM,
-        "verbs": verbs_for(request, state, filters["queue"] or None) if found.tasks else [],
+        "verbs": [one for one in verbs if request.viewer.may(one.recorded_as, queue)],
         "looked_at": found.looked_at if found.is_cut else None,
         "older": None if found.older is None else request.url("tasks", **here, before=found.older),
         "newer": None if found.newer is None else request.url("tasks", **here, after=found.newer),
@@ -124,11 +126,6 @@ def page(request: PageRequest) -> View:
     ]
     data = {"tasks": shown, "older": found.older, "newer": found.newer, "problem": problem or None}
     return View(template="pages/tasks.html", title="Tasks", values=values, data=data)
-
-
-def verbs_for(request: PageRequest, state: str, queue: str | None) -> Sequence[Verb]:
-    """Return the verbs that a list of tasks in this state offers to the viewer for the ticked tasks."""
-    return [one for one in _OF_STATES.get(state, ()) if request.viewer.may(one.recorded_as, queue)]
 
 
 def act(request: PageRequest) -> Redirect:
