@@ -4,43 +4,102 @@ the result, and record the action.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import timedelta
-from functools import cache, partial
+from functools import cache, partial, wraps
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+import click
+
 from ..model.unknown_options import nearest, no_queue, no_task_name
 from ..operating.verb import Verb
-from .changes import FEW, Counted, changed, confirmed, outcome, present_operator, progress, up_to
+from .changes import (
+    FEW,
+    Counted,
+    changed,
+    confirmation_options,
+    confirmed,
+    outcome,
+    present_operator,
+    progress,
+    up_to,
+    with_fields,
+)
 from .console import EXIT_NOT_FOUND, fail, tell
 from .database import present_outbox
-from .parameters import in_words
+from .parameters import Add, Command, filtered, flag, in_words, number_option, stacked
 
 if TYPE_CHECKING:
     from ..store import Count, Store
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chosen:
+    """The tasks that a person chose to change: those that match filters, or all of them. Also the reason for the change,
+    and the answers that were given in advance.
+    """
+
+    wanted: dict[str, Any]
+    """The filters."""
+    everything: bool
+    limit: int | None
+    reason: str
+    yes: bool
+    dry_run: bool
+
+    def check(self, ids: Sequence[str], *, noun: str = "tasks") -> None:
+        """Raise UsageError unless exactly one of ids, filters and --all was given."""
+        if ids and (self.wanted or self.everything or self.limit):
+            of = "id" if noun.startswith("a ") else "ids"
+            raise click.UsageError(f"give the {of} of {noun}, or filters, but not both")
+        if self.everything and self.wanted:
+            raise click.UsageError("--all cannot be combined with filters; leave out either --all or the filters")
+        if not (ids or self.wanted or self.everything):
+            raise click.UsageError("give ids, or filters, or --all")
+
+
+def choosing(
+    verb: Verb, filters: Sequence[Add[Any]], *more: Add[Any], everything: str, most: str, database: Add[Any]
+) -> Add[Any]:
+    """Return a decorator that adds the options of a bulk change. The command receives their values as `chosen`, except
+    those of `more`. `everything` and `most` are the help texts of `--all` and `--limit`.
+    """
+    options = (flag("--all", "everything", help=everything), *more, number_option("--limit", help=most))
+    stack = stacked(*options, with_fields(*verb.fields), confirmation_options, database, filtered(*filters))
+
+    def add(command: Command) -> Command:
+        @wraps(command)
+        def wrapped(*, store: Store, **given: Any) -> None:
+            chosen = Chosen(**{one.name: given.pop(one.name) for one in fields(Chosen)})
+            command(store=store, chosen=chosen, **given)
+
+        choosing: Command = stack(wrapped)
+        return choosing
+
+    return add
+
+
 def change_all(
     store: Store,
     verb: Verb,
-    wanted: Mapping[str, Any],
+    chosen: Chosen,
     *,
     act: Callable[..., int],
     count: Callable[..., Count],
     first: Callable[[int], list[str]],
-    limit: int | None,
-    reason: str,
     noun: str,
     happened: str,
     done: str,
     sentence: str = "",
     others: str,
-    **answers: bool,
 ) -> None:
     """Act on the matching tasks that were counted, and record the verb in their histories and in the list of actions.
     `sentence` describes the result; the default is `done`.
     """
+    wanted, limit, reason = chosen.wanted, chosen.limit, chosen.reason
+    answers = {"yes": chosen.yes, "dry_run": chosen.dry_run}
     counted, what = cache(partial(count, **wanted)), in_words(noun, wanted, limit=limit, verb=happened)
 
     def to_change() -> Counted:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -231,20 +231,6 @@ def filtered(*options: Callable[[Command], Command]) -> Callable[[Command], Comm
         return filtering
 
     return add
-
-
-def check_choice(
-    ids: Sequence[str], wanted: Mapping[str, object], limit: int | None, *, everything: bool, noun: str = "tasks"
-) -> None:
-    """Raise UsageError unless exactly one of ids, filters and --all was given."""
-    if ids and (wanted or everything or limit):
-        raise click.UsageError(
-            f"give the {'id' if noun.startswith('a ') else 'ids'} of {noun}, or filters, but not both"
-        )
-    if everything and wanted:
-        raise click.UsageError("--all cannot be combined with filters; leave out either --all or the filters")
-    if not (ids or wanted or everything):
-        raise click.UsageError("give ids, or filters, or --all")
 
 
 _WORDS: Final[Mapping[str, str]] = {

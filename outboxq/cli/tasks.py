@@ -20,7 +20,7 @@ from ..model.wording import brief, grouped, plain, plural
 from ..operating.reading import STATES, read_argument, read_state, state_of
 from ..operating.verb import Noun, Verb
 from ..operating.verbs import CANCEL, CANCEL_BATCH, DISCARD, REDRIVE
-from .bulk import change_all, ensure_known, oldest
+from .bulk import Chosen, change_all, choosing, ensure_known, oldest
 from .changes import (
     Exactly,
     add_verbs,
@@ -36,7 +36,7 @@ from .console import add_table, card, in_utc, merged, show, tell, wants_json, wr
 from .database import database_options, database_options_after_ids, front_end, with_cures
 from .groups import Group
 from .log import PAYLOAD
-from .parameters import OF_DEAD_LETTERS, OF_TASKS, TASK_ID, Read, check_choice, filtered, flag, number_option, option
+from .parameters import OF_DEAD_LETTERS, OF_TASKS, TASK_ID, Read, filtered, flag, number_option, option
 from .run_now import run_now
 from .task_report import history, report, rerun, state_at, steps
 
@@ -201,62 +201,48 @@ def explain(store: Store, task_id: str) -> None:
 
 @task.command()
 @click.argument("task_id", required=False, type=TASK_ID)
-@flag("--all", "everything", help="Cancel every waiting and running task.")
-@option("--status", type=click.Choice(["ready", "running"]), help="Only waiting tasks, or only running tasks.")
-@number_option("--limit", help="Maximum number of tasks, oldest first.")
-@with_fields(*CANCEL.fields)
-@confirmation_options
-@database_options
-@filtered(*OF_TASKS)
-def cancel(
-    store: Store,
-    *,
-    task_id: str | None,
-    wanted: dict[str, Any],
-    status: str | None,
-    limit: int | None,
-    reason: str,
-    everything: bool,
-    force: bool,
-    yes: bool,
-    dry_run: bool,
-) -> None:
+@choosing(
+    CANCEL,
+    OF_TASKS,
+    option("--status", type=click.Choice(["ready", "running"]), help="Only waiting tasks, or only running tasks."),
+    everything="Cancel every waiting and running task.",
+    most="Maximum number of tasks, oldest first.",
+    database=database_options,
+)
+def cancel(store: Store, *, task_id: str | None, status: str | None, force: bool, chosen: Chosen) -> None:
     """Cancel a task, or all matching tasks. A running task is asked to stop.
 
     Give the id of a task, or filters, or --all. A running task stays Running until its handler stops, unless you use
     --force.
     """
     if status is not None:
-        wanted["status"] = read_state(status)[0]
-    check_choice((task_id,) if task_id else (), wanted, limit, everything=everything, noun="a task")
+        chosen.wanted["status"] = read_state(status)[0]
+    chosen.check((task_id,) if task_id else (), noun="a task")
     if task_id is None:
+        states = (TaskStatus.RUNNING, TaskStatus.READY)
         change_all(
             store,
             CANCEL,
-            wanted,
+            chosen,
             act=partial(store.cancel_all, force=force),
             count=partial(store.count_tasks, force=force),
-            first=lambda number: oldest(store, wanted, number, "status", (TaskStatus.RUNNING, TaskStatus.READY)),
-            limit=limit,
-            reason=reason,
+            first=partial(oldest, store, chosen.wanted, name="status", states=states),
             noun="waiting and running tasks",
             happened="enqueued",
             done="cancelled",
             sentence="cancelled or asked to stop",
             others="ended or been changed in the meantime",
-            yes=yes,
-            dry_run=dry_run,
         )
         return
     found = store.find(task_id)
-    if dry_run:
+    if chosen.dry_run:
         known = store.get(found)
         if known.status in TERMINAL:
             raise InvalidTransition(f"task {found} is {known.status} and cannot be cancelled")
         would = "be asked to stop" if known.status is TaskStatus.RUNNING and not force else "be cancelled"
         tell(f"{found}, {known.task_name}, is {known.status} and would {would}", {"id": found, "status": known.status})
         return
-    carry_out(store, CANCEL, found, reason=reason, force=force)
+    carry_out(store, CANCEL, found, reason=chosen.reason, force=force)
 
 
 for _command in (history, state_at, steps, rerun, run_now):
@@ -328,28 +314,18 @@ def _add_bulk_command(verb: Verb, sentence: str, done: str, others: str) -> None
 
     @failed.command(verb.name, help=f"{sentence}\n\n{more}")
     @click.argument("task_ids", nargs=-1, type=TASK_ID)
-    @flag("--all", "everything", help="Select all dead letters. Required if neither ids nor filters are given.")
-    @number_option("--limit", help="Maximum number of dead letters, oldest first.")
-    @with_fields(*verb.fields)
-    @confirmation_options
-    @database_options_after_ids
-    @filtered(*OF_DEAD_LETTERS)
-    def act(
-        store: Store,
-        *,
-        task_ids: tuple[str, ...],
-        limit: int | None,
-        wanted: dict[str, Any],
-        everything: bool,
-        yes: bool,
-        dry_run: bool,
-        reason: str,
-        **values: Any,
-    ) -> None:
-        check_choice(task_ids, wanted, limit, everything=everything)
+    @choosing(
+        verb,
+        OF_DEAD_LETTERS,
+        everything="Select all dead letters. Required if neither ids nor filters are given.",
+        most="Maximum number of dead letters, oldest first.",
+        database=database_options_after_ids,
+    )
+    def act(store: Store, *, task_ids: tuple[str, ...], chosen: Chosen, **values: Any) -> None:
+        chosen.check(task_ids)
         if task_ids:
-            act = partial(verb.do, store, operator=present_operator(), reason=reason, **values)
-            _each(store, task_ids, act, done, yes=yes, dry_run=dry_run)
+            act = partial(verb.do, store, operator=present_operator(), reason=chosen.reason, **values)
+            _each(store, task_ids, act, done, chosen)
             return
         if values.get("take_key_back"):
             raise click.UsageError("--take-key-back works only with task ids, so that a person checks each task first")
@@ -357,18 +333,14 @@ def _add_bulk_command(verb: Verb, sentence: str, done: str, others: str) -> None
         change_all(
             store,
             verb,
-            wanted,
+            chosen,
             act=getattr(store.dead_letters, f"{verb.key}_all"),
             count=store.dead_letters.count,
-            first=lambda number: [_line(one) for one in store.dead_letters.oldest(limit=number, **wanted)],
-            limit=limit,
-            reason=reason,
+            first=lambda number: [_line(one) for one in store.dead_letters.oldest(limit=number, **chosen.wanted)],
             noun="dead letters",
             happened="that failed",
             done=done,
             others=others,
-            yes=yes,
-            dry_run=dry_run,
         )
 
 
@@ -376,19 +348,18 @@ _add_bulk_command(REDRIVE, "Run dead letters again, from their first attempt.", 
 _add_bulk_command(DISCARD, "Discard dead letters. Their status becomes Cancelled.", "discarded", _NOT_DISCARDED)
 
 
-def _each(
-    store: Store, given: tuple[str, ...], act: Callable[[UUID], object], done: str, *, yes: bool, dry_run: bool
-) -> None:
+def _each(store: Store, given: tuple[str, ...], act: Callable[[UUID], object], done: str, chosen: Chosen) -> None:
     """Act on these dead letters. Ask for confirmation first if there are several ids."""
     ids = list(dict.fromkeys(store.find(one) for one in given))
     count = Exactly(number=len(ids))
+    yes, dry_run = chosen.yes or len(ids) == 1, chosen.dry_run
     found = [store.get(one) for one in ids] if dry_run or len(ids) > 1 else []
     for one in found:
         if one.status is not TaskStatus.FAILED:  # checked before any task is changed
             raise InvalidTransition(f"task {one.id} is {one.status} and cannot be {done}")
     first = [_line(one) for one in found]
     what = f"{plural(len(ids), 'task')} {', '.join(map(str, ids))}"
-    if not confirmed(count, what, yes=yes or len(ids) == 1, dry_run=dry_run, done=done, first=lambda: first):
+    if not confirmed(count, what, yes=yes, dry_run=dry_run, done=done, first=lambda: first):
         return
     with progress(done, len(ids), stoppable=True) as on_progress:
         for number, task_id in enumerate(ids, 1):
