@@ -3356,7 +3356,7 @@ MUTANTS = (
     Mutant(
         "the error for a rule that never matches does not say so",
         "outboxq/model/rules.py",
-        (("        _without_moment(text)\n", "        InvalidArgument(text)\n"),),
+        (("        return _without_moment(text)\n", "        return InvalidArgument(text)\n"),),
         ("tests/unit/test_rules.py",),
     ),
     Mutant(

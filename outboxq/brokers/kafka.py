@@ -198,11 +198,8 @@ class _Consumer:
         first = self._consumer.poll(max(0.0, deadline - time.monotonic()))
         if first is None:
             return []
-        return (
-            [self._message(one) for one in (first, *self._consumer.consume(limit - 1, 0.01))]
-            if limit > 1
-            else [self._message(first)]
-        )
+        others = self._consumer.consume(limit - 1, 0.01) if limit > 1 else ()
+        return [self._message(one) for one in (first, *others)]
 
     def acknowledge(self, messages: Sequence[Message]) -> None:
         import confluent_kafka

@@ -207,7 +207,7 @@ class _Link(threading.Thread):
         with _quietly():
             self._connection = pika.SelectConnection(
                 parameters,
-                on_open_callback=self._opened,
+                on_open_callback=lambda connection: connection.channel(on_open_callback=self._on_channel),
                 on_open_error_callback=self._lost,
                 on_close_callback=self._lost,
             )
@@ -309,9 +309,6 @@ class _Link(threading.Thread):
             self._connection.ioloop.stop()
         else:  # this calls `_lost`; pika's public methods offer only an orderly close
             self._connection._terminate_stream(error)  # noqa: SLF001
-
-    def _opened(self, connection: Any) -> None:
-        connection.channel(on_open_callback=self._on_channel)
 
     def _on_channel(self, channel: Any) -> None:
         self._channel = channel

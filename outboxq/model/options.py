@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
@@ -24,6 +25,8 @@ LONGEST = timedelta(days=36500)
 """The longest lease, timeout or delay."""
 DEFAULT_LEASE = timedelta(seconds=60)
 MICROSECOND = timedelta(microseconds=1)
+SURROGATE = re.compile("[\ud800-\udfff]")
+"""A lone surrogate, which is not a character and so cannot be encoded."""
 
 
 class OnDeadLetter(StrEnum):
@@ -163,13 +166,7 @@ def is_text(value: object) -> TypeGuard[str]:
     """Return whether the value is a string that every database can store."""
     if not isinstance(value, str) or "\0" in value:
         return False
-    if value.isascii():
-        return True
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return value.isascii() or SURROGATE.search(value) is None
 
 
 def is_span(value: object, shortest: timedelta) -> bool:

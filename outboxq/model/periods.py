@@ -58,11 +58,5 @@ _BEYOND = {Every.MONTH: timedelta(days=31), Every.WEEK: timedelta(days=7), Every
 
 
 def _begin(every: Every, moment: datetime) -> datetime:
-    midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0)
-    match every:
-        case Every.MONTH:
-            return midnight.replace(day=1)
-        case Every.WEEK:
-            return midnight - timedelta(days=midnight.weekday())
-        case Every.DAY:
-            return midnight
+    days = {Every.MONTH: moment.day - 1, Every.WEEK: moment.weekday(), Every.DAY: 0}[every]
+    return moment.replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=days)

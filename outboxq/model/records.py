@@ -119,18 +119,22 @@ STATUS_AFTER: Mapping[EventType, TaskStatus] = {
 unrouted emit, skipped ticks, and types from a later release.
 """
 
-ENDS_CLAIM = frozenset(
-    {
-        EventType.COMPLETED,
-        EventType.RETRY_SCHEDULED,
-        EventType.FAILED,
-        EventType.RESET,
-        EventType.ABANDONED,
-        EventType.RELEASED,
-        EventType.SNOOZED,
-        EventType.CANCELLED,
-    }
-)
+LOST: Final = "lost"
+"""The outcome of a claim whose worker died, or whose task another worker may have claimed."""
+
+OUTCOMES: Final[Mapping[EventType, str]] = {
+    EventType.COMPLETED: "completed",
+    EventType.RETRY_SCHEDULED: "retried",
+    EventType.FAILED: "failed",
+    EventType.CANCELLED: "cancelled",
+    EventType.SNOOZED: "snoozed",
+    EventType.RELEASED: "released",
+    EventType.RESET: LOST,
+    EventType.ABANDONED: "failed",
+}
+"""The outcome of an attempt, by the event that ends its claim."""
+
+ENDS_CLAIM = frozenset(OUTCOMES)
 """The types of events that can end a claim. If an event of one of these types has a lease token, it ended the claim
 with that token. If a user changed a task that was not running, the event has no token and did not end a claim. A claim
 can end only once: a unique index over (task, token) for these types turns a second attempt to end it into an error.
@@ -514,22 +518,6 @@ class TaskTimeout(BaseException):
 
     def __init__(self, message: str = "the handler is still running after its timeout") -> None:
         super().__init__(message)
-
-
-LOST: Final = "lost"
-"""The outcome of a claim whose worker died, or whose task another worker may have claimed."""
-
-OUTCOMES: Final[Mapping[EventType, str]] = {
-    EventType.COMPLETED: "completed",
-    EventType.RETRY_SCHEDULED: "retried",
-    EventType.FAILED: "failed",
-    EventType.CANCELLED: "cancelled",
-    EventType.SNOOZED: "snoozed",
-    EventType.RELEASED: "released",
-    EventType.RESET: LOST,
-    EventType.ABANDONED: "failed",
-}
-"""The outcome of an attempt, by the event that ends its claim."""
 
 
 def fields_of(claim: Claim, **more: Any) -> dict[str, Any]:

@@ -304,11 +304,9 @@ def _refused(text: str, fault: str) -> InvalidArgument:
         return InvalidArgument(
             f"{text!r} is not a cron expression: {fault.removeprefix('Bad ')} is wrong; its fields are {_FIELDS}"
         )
-    return (
-        _without_moment(text)
-        if fault == "Bad day-of-month"
-        else InvalidArgument(f"{text!r} is not a cron expression: the month is wrong")
-    )
+    if fault == "Bad day-of-month":
+        return _without_moment(text)
+    return InvalidArgument(f"{text!r} is not a cron expression: the month is wrong")
 
 
 def _without_moment(rule: str) -> InvalidArgument:

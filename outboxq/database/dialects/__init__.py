@@ -10,30 +10,24 @@ from functools import lru_cache
 
 from ...errors import ConfigurationError, UnsupportedDatabase
 from ..drivers import ensure_psycopg
-from .base import Begin, Dialect, milliseconds_of_a_statement, signal_behind, statement_timeout
-from .plans import Alike, Batch, Execute, Prepared, Row
-from .sqlite_file import LOG_KEPT, Log, OpenFile, damaged, is_damaged, real_path
 
-__all__ = [
-    "LOG_KEPT",
-    "Alike",
-    "Batch",
-    "Begin",
-    "Dialect",
-    "Execute",
-    "Log",
-    "OpenFile",
-    "Prepared",
-    "Row",
-    "check_schema_name",
-    "damaged",
-    "dialect_for",
-    "is_damaged",
-    "milliseconds_of_a_statement",
-    "real_path",
-    "signal_behind",
-    "statement_timeout",
-]
+# `as` makes a name public to type checkers.
+from .base import Begin as Begin
+from .base import Dialect as Dialect
+from .base import milliseconds_of_a_statement as milliseconds_of_a_statement
+from .base import signal_behind as signal_behind
+from .base import statement_timeout as statement_timeout
+from .plans import Alike as Alike
+from .plans import Batch as Batch
+from .plans import Execute as Execute
+from .plans import Prepared as Prepared
+from .plans import Row as Row
+from .sqlite_file import LOG_KEPT as LOG_KEPT
+from .sqlite_file import Log as Log
+from .sqlite_file import OpenFile as OpenFile
+from .sqlite_file import damaged as damaged
+from .sqlite_file import is_damaged as is_damaged
+from .sqlite_file import real_path as real_path
 
 SQLITE_MINIMUM = (3, 35)
 

@@ -92,10 +92,20 @@ class PostgresDialect(PostgresErrors, PostgresSession):
         try:
             return list(cursor.fetchall())
         except psycopg.DataError:
-            return read_again(cursor, cursor.pgresult)  # an unreadable time in one row must not hide the other rows
+            return self.read_again(
+                cursor, cursor.pgresult
+            )  # an unreadable time in one row must not hide the other rows
 
     def read_again(self, cursor: Any, found: Any) -> list[tuple[Any, ...]]:
-        return read_again(cursor, found)
+        """Return the rows of a result that the cursor could not read, with an UnreadableInstant for each unreadable
+        time.
+
+        Only rows that violate the columns' types are read in this way. All other rows are read at full speed.
+        """
+        cursor.adapters.register_loader("timestamptz", _Lenient)
+        reading = Transformer(cursor)
+        reading.set_pgresult(found)
+        return list(reading.load_rows(0, found.ntuples, tuple))
 
 
 _CURSOR = "outboxq_cursor"
@@ -115,17 +125,6 @@ def _numbered(sql: str) -> tuple[bytes, tuple[str, ...]]:
         return "%" if found[1] is None else f"${names.setdefault(found[1], len(names) + 1)}"
 
     return re.sub(r"%(?:\((\w+)\)s|%)", number, sql).encode(), tuple(names)
-
-
-def read_again(cursor: psycopg.Cursor[Any], result: Any) -> list[tuple[Any, ...]]:
-    """Return the rows of a result that the cursor could not read, with an UnreadableInstant for each unreadable time.
-
-    Only rows that violate the columns' types are read in this way. All other rows are read at full speed.
-    """
-    cursor.adapters.register_loader("timestamptz", _Lenient)
-    reading = Transformer(cursor)
-    reading.set_pgresult(result)
-    return list(reading.load_rows(0, result.ntuples, tuple))
 
 
 class _Lenient(Loader):

@@ -97,8 +97,7 @@ _WRITE: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 # the server (from version 14 on) reports the value to the client whenever it changes, without being asked.
 _MARK: Final = "default_transaction_read_only"
 BEGIN: Final[Mapping[Begin, str]] = {
-    Begin.WRITE: _message(_WRITE, "SET LOCAL", *_WRITES),
-    Begin.SINGLE: _message(_WRITE, "SET LOCAL", *_WRITES),
+    **dict.fromkeys((Begin.WRITE, Begin.SINGLE), _message(_WRITE, "SET LOCAL", *_WRITES)),
     Begin.INSERT: "",
     Begin.READ: _message("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", "SET LOCAL", *_READS),
     Begin.SNAPSHOT: "; ".join(
@@ -136,10 +135,8 @@ _OWN: Final = _message(
 _OWN_READ: Final = _message("BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY", "SET LOCAL", "enable_nestloop TO DEFAULT")
 """The first statement of a READ transaction on a connection that has our settings."""
 _COMMITS: Final[Mapping[Begin, str]] = {
-    Begin.WRITE: "DEFAULT",
-    Begin.SINGLE: "DEFAULT",
-    Begin.ASYNCHRONOUS: "off",
-    Begin.SINGLE_ASYNCHRONOUS: "off",
+    **dict.fromkeys((Begin.WRITE, Begin.SINGLE), "DEFAULT"),
+    **dict.fromkeys((Begin.ASYNCHRONOUS, Begin.SINGLE_ASYNCHRONOUS), "off"),
 }
 """The value of `synchronous_commit` for transactions on connections that have our settings."""
 _KEY: Final = "outboxq_commits"
