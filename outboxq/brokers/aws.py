@@ -32,7 +32,6 @@ _SHORTEST_POLL = 1.0
 """The number of seconds that SQS waits for the first message, even if the deadline is earlier. With 0, SQS would answer
 immediately, and an idle receiver would send billed requests without pausing.
 """
-_LONGEST_POLL = 20.0
 _THREADS = 8
 """The number of batches that are sent at the same time."""
 _REFUSALS = frozenset(
@@ -263,7 +262,7 @@ class _Consumer:
     def receive(self, limit: int, deadline: float) -> Sequence[Message]:
         found: list[Message] = []
         while len(found) < limit:
-            seconds = 0 if found else int(max(_SHORTEST_POLL, min(_LONGEST_POLL, deadline - time.monotonic())))
+            seconds = 0 if found else int(max(_SHORTEST_POLL, min(20.0, deadline - time.monotonic())))
             answer = self._client.receive_message(
                 QueueUrl=self._queue_url,
                 MaxNumberOfMessages=min(_AT_ONCE, limit - len(found)),

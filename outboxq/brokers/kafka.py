@@ -204,11 +204,8 @@ class _Consumer:
     def acknowledge(self, messages: Sequence[Message]) -> None:
         import confluent_kafka
 
-        after: dict[tuple[str, int], int] = {}
-        for one in messages:
-            place: Any = one.tag
-            after[place[0], place[1]] = place[2] + 1
-        offsets = [confluent_kafka.TopicPartition(topic, number, offset) for (topic, number), offset in after.items()]
+        last: dict[Any, Any] = {one.tag[:2]: one.tag for one in messages}
+        offsets = [confluent_kafka.TopicPartition(topic, number, at + 1) for topic, number, at in last.values()]
         if offsets:
             for done in self._consumer.commit(offsets=offsets, asynchronous=False) or ():
                 if done.error is not None:

@@ -20,7 +20,6 @@ name.
 """
 _PRIVATE = frozenset({"authorization", "baggage", "cookie"})
 """Headers that are not for other programs."""
-_LONGEST_REASON = 300
 
 
 class Letter(NamedTuple):
@@ -89,7 +88,7 @@ def letters_of(
 def reason_of(error: object) -> str:
     """Return the error on one line, cut to a length that can be stored and shown."""
     name = f"{type(error).__name__}: " if isinstance(error, BaseException) else ""
-    return " ".join(f"{name}{error}".split())[:_LONGEST_REASON].rstrip(": ")
+    return " ".join(f"{name}{error}".split())[:300].rstrip(": ")
 
 
 def text_of(value: Any) -> str:

@@ -19,7 +19,6 @@ OLDEST_PSYCOPG = (3, 2, 5)
 """Earlier versions lose notifications or do not have RawCursor."""
 
 _INSTALL = "pip install 'outboxq[postgresql]'"
-_URLS = {"sqlite": "sqlite:///…"}
 
 
 def ensure_psycopg() -> None:
@@ -66,7 +65,7 @@ def refuse_async(engine: object) -> None:
     """
     dialect: Any = getattr(engine, "dialect", None)
     if getattr(dialect, "is_async", False):
-        url = _URLS.get(dialect.name, "postgresql+psycopg://…")
+        url = {"sqlite": "sqlite:///…"}.get(dialect.name, "postgresql+psycopg://…")
         raise ConfigurationError(
             f"this engine is asynchronous ({dialect.name}+{dialect.driver}), so it works only on its event loop; give outboxq a "
             f"separate engine: create_engine('{url}')"

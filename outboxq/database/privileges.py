@@ -116,7 +116,7 @@ def _on_every_table(role: Role) -> Iterator[Right]:
         for name in sorted(metadata.tables):
             if role is Role.OPERATOR:
                 yield from _on(name, _EVERYTHING)
-            elif name not in _UNREAD:
+            elif name not in {"inbox_messages", "sleeping_workers", "task_batch_changes"}:
                 yield from _on(name, "SELECT")
 
 
@@ -124,8 +124,6 @@ _USE = (Right(kind=Kind.SCHEMA, privilege=Privilege.USAGE),)
 _VERSION = _on("outboxq_alembic_version", "SELECT")
 _DRAWS = (Right(kind=Kind.SEQUENCE, name="task_position", privilege=Privilege.USAGE),)
 _COUNTS = (Right(kind=Kind.SEQUENCE, name="task_position", privilege=Privilege.SELECT),)
-_SLEEPERS = _on("sleeping_workers", "SELECT (queue, session, wakes_at)")
-_UNREAD = ("inbox_messages", "sleeping_workers", "task_batch_changes")
 _EVERYTHING = "SELECT; INSERT; UPDATE; DELETE"
 
 _ON_SCHEMA = {**dict.fromkeys(Role, _USE), Role.MIGRATOR: (*_USE, Right(kind=Kind.SCHEMA, privilege=Privilege.CREATE))}
@@ -135,7 +133,7 @@ _ROLES = {
         *_on("task_executions", "INSERT; SELECT (id, position)"),
         *_on("execution_events", "INSERT"),
         *_on("task_outbox", "INSERT; SELECT (task_execution_id, partition_key, position, available_at, expires_at)"),
-        *_SLEEPERS,
+        *_on("sleeping_workers", "SELECT (queue, session, wakes_at)"),
         *_DRAWS,
     ),
     Role.WORKER: (

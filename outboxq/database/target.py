@@ -57,9 +57,15 @@ class Target(ABC):
         caller's rows.
         """
 
-    @abstractmethod
     def database(self) -> str | None:
-        """Return the database's name or file, which distinguishes it from other databases; None if it is unknown."""
+        """Return the database's name or file, which distinguishes it from other databases; None if it is unknown.
+
+        The connection is asked, because a URL or a setting may contain a service in place of a name.
+        """
+        raw = self._raw()
+        if isinstance(raw, sqlite3.Connection):
+            return file_of(raw)
+        return raw.info.dbname if is_psycopg(raw) or is_async_psycopg(raw) else None
 
     def run(self, builder: Builder, values: Mapping[str, Any] = _NO_VALUES, rows: Batch | None = None) -> list[Row]:
         """Run the statement that this builder builds. If the statement needs a batch, `rows` is the batch. The
@@ -261,7 +267,7 @@ class SqlalchemyTarget(Target):
     def database(self) -> str | None:
         known = self._info()  # SQLAlchemy drops it with the driver's connection
         if _DATABASE not in known:
-            known[_DATABASE] = database_of(self._raw())
+            known[_DATABASE] = super().database()
         return known[_DATABASE]  # type: ignore[no-any-return]
 
     def _as_sqlalchemys(self, error: Exception, sql: str | None, raw: Any) -> BaseException:
@@ -444,12 +450,6 @@ def begins_by_itself(raw: sqlite3.Connection) -> bool:
     return raw.isolation_level is not None and getattr(raw, "autocommit", legacy) == legacy
 
 
-def database_of(raw: object) -> str | None:
-    if isinstance(raw, sqlite3.Connection):
-        return file_of(raw)
-    return raw.info.dbname if is_psycopg(raw) or is_async_psycopg(raw) else None
-
-
 def _has_listeners(engine: Engine) -> bool:
     """Return whether anything listens to the engine's connections, transactions, statements or errors."""
     # In SQLAlchemy 2.0.0, the class has the attribute only once something listens to it.
@@ -490,9 +490,11 @@ def _dialect_of(connection: Connection, schema: str | None) -> Dialect:
     try:
         return dialect_for(connection.dialect.name, schema=schema)
     except ConfigurationError:
-        if connection.dialect.driver in _OTHER_DRIVERS:  # the driver must be changed before anything else
+        if connection.dialect.driver in {
+            "psycopg2",
+            "psycopg2cffi",
+            "asyncpg",
+            "pg8000",
+        }:  # the driver must be changed before anything else
             raise InvalidTarget(advice(connection.dialect.driver)) from None
         raise
-
-
-_OTHER_DRIVERS = frozenset({"psycopg2", "psycopg2cffi", "asyncpg", "pg8000"})

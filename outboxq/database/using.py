@@ -15,13 +15,12 @@ from ..errors import InvalidTarget
 from .dialects import Dialect, dialect_for
 from .drivers import advice, is_async_psycopg, is_psycopg
 from .tables import task_executions
-from .target import Rows, SqlalchemyTarget, Target, begins_by_itself, check_open, database_of
+from .target import Rows, SqlalchemyTarget, Target, begins_by_itself, check_open
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 _OUR_WRITE = task_executions.update()
-_ASYNC_DRIVERS = frozenset({"aiosqlite", "asyncpg"})
 
 
 def target_of(using: object, *, schema: str | None = None, dialect: Dialect | None = None) -> Target:
@@ -60,9 +59,6 @@ class DriverTarget(Target):
                     'execute("BEGIN IMMEDIATE") first'
                 )
             self.execute("BEGIN IMMEDIATE", {})
-
-    def database(self) -> str | None:
-        return database_of(self.connection)
 
     def _raw(self) -> object:
         return self.connection
@@ -108,10 +104,6 @@ class DjangoTarget(Target):
     def is_aborted(self) -> bool:
         # Django itself refuses statements in a block whose error it has seen.
         return self.connection.needs_rollback or self._raw() is None or super().is_aborted()
-
-    def database(self) -> str | None:
-        # Ask the connection instead of the settings, which may contain a service in place of a name.
-        return database_of(self.connection.connection)
 
     def _raw(self) -> object:
         return self.connection.connection
@@ -189,7 +181,7 @@ def refusal(using: object) -> str:
     if any(base.__module__ == "outboxq.outbox" for base in kind.__mro__):
         return "this task belongs to another Outbox; pass that Outbox, or a Session or Connection to its database"
     if any(base.__module__.startswith("sqlalchemy.ext.asyncio") for base in kind.__mro__):
-        if (driver := _driver_of(using)) in _ASYNC_DRIVERS:
+        if (driver := _driver_of(using)) in {"aiosqlite", "asyncpg"}:
             return advice(driver)
         if kind.__name__ == "AsyncEngine":
             return (

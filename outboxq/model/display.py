@@ -63,7 +63,6 @@ HIDDEN: Final = re.compile(
 """The pattern for the names whose values are not shown, including headers such as X-API-Key."""
 ASTERISKS: Final = "********"
 """The string that is shown in place of a hidden value."""
-_INDENT = "  "
 
 
 class _Number(str):
@@ -88,7 +87,7 @@ def redacted(text: str | None, hidden: re.Pattern[str] | None = HIDDEN) -> str:
 
 
 def _written(value: Any, hidden: re.Pattern[str] | None, newline: str) -> str:
-    inner = newline + _INDENT
+    inner = f"{newline}  "
     if isinstance(value, _Number):
         return str(value)
     if isinstance(value, Mapping) and value:

@@ -23,7 +23,6 @@ number.
 """
 LONGEST = timedelta(days=36500)
 """The longest lease, timeout or delay."""
-DEFAULT_LEASE = timedelta(seconds=60)
 MICROSECOND = timedelta(microseconds=1)
 SURROGATE = re.compile("[\ud800-\udfff]")
 """A lone surrogate, which is not a character and so cannot be encoded."""
@@ -62,7 +61,7 @@ class TaskOptions:
     """-100 to 100. Tasks with a higher priority start first."""
     max_attempts: int | None = None
     """The maximum number of attempts, including the first. None means that the retry policy decides."""
-    lease: timedelta = DEFAULT_LEASE
+    lease: timedelta = timedelta(seconds=60)
     """The time after which a dead worker's task is recovered. A live worker extends the lease."""
     timeout: timedelta | None = None
     """The run time after which the handler is told to stop. None means unlimited."""

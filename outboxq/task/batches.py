@@ -399,10 +399,6 @@ def _ours(outbox: object, call: object, where: str) -> TaskCall[Any]:
     return call
 
 
-_COMPLETED = frozenset({TaskStatus.COMPLETED})
-_NOT_COMPLETED = frozenset({TaskStatus.FAILED, TaskStatus.CANCELLED})
-
-
 class RunningBatch:
     """A TaskBatch that the outbox reads: the batch or chain that a handler's task belongs to."""
 
@@ -440,17 +436,17 @@ class RunningBatch:
         there = self.outbox.store.batches.statuses(self.id, using=self._within).get(TaskStatus.COMPLETED, 0)
         if there < completed:
             raise _missing(self.record, there)
-        for member in self._members(_COMPLETED):
+        for member in self._members({TaskStatus.COMPLETED}):
             found += 1
             yield BatchResult(task_id=member.id, task_name=member.task_name, value=value_of(self.outbox.tasks, member))
         if found < completed:
             raise _missing(self.record, found)
 
     def failures(self) -> Iterator[BatchFailure]:
-        for member in self._members(_NOT_COMPLETED):
+        for member in self._members({TaskStatus.FAILED, TaskStatus.CANCELLED}):
             yield BatchFailure(task_id=member.id, task_name=member.task_name, status=member.status, error=member.error)
 
-    def _members(self, statuses: frozenset[TaskStatus]) -> Iterator[Member]:
+    def _members(self, statuses: set[TaskStatus]) -> Iterator[Member]:
         hidden = set(self.record.then_ids) if self.record.kind is BatchKind.BATCH else set()
         for member in self.outbox.store.batches.members(self.id, statuses, using=self._within):
             if member.id not in hidden:

@@ -31,7 +31,6 @@ BULK: Final = "outboxq.bulk"
 """The name of the task that changes many tasks."""
 BULK_QUEUE: Final = "outboxq"
 """The bulk task's queue."""
-_LEASE = timedelta(seconds=60)
 
 
 class BulkAction(StrEnum):
@@ -222,19 +221,13 @@ def bulk(ctx: TaskContext, selection: dict[str, str], reason: str, counted: int)
 
 def bulk_task(outbox: OutboxRef) -> Task[..., Any]:
     """Return the bulk task for an outbox. The task is not retried if a privilege is missing."""
-    options = TaskOptions(queue=BULK_QUEUE, lease=_LEASE)
+    options = TaskOptions(queue=BULK_QUEUE)
     retry = RetryPolicy(retry=tenacity.retry_if_not_exception_type((ConfigurationError, InvalidArgument)))
     return ContextTask(bulk, name=BULK, options=options, retry=retry, outbox=outbox)
 
 
 def _plain(value: Any) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
-
-
-_EVERY = timedelta(hours=1)
-_JITTER = timedelta(minutes=5)
-_LOWEST = -100
-"""The lowest priority, so that all other tasks start first."""
 
 
 def prune(ctx: TaskContext, seconds: float) -> int:
@@ -251,7 +244,7 @@ def prune(ctx: TaskContext, seconds: float) -> int:
 
 def prune_task(outbox: OutboxRef) -> Task[..., Any]:
     """Return the prune task for an outbox."""
-    options = TaskOptions(priority=_LOWEST)
+    options = TaskOptions(priority=-100)  # the lowest priority, so that all other tasks start first
     return ContextTask(prune, name=PRUNE, options=options, retry=RetryPolicy.of(None), outbox=outbox)
 
 
@@ -265,9 +258,9 @@ def retention_schedule(task: Task[..., Any], retention: timedelta | float) -> Ne
     return schedule_for(
         task,
         name=RETENTION,
-        rule=f"every {_EVERY // timedelta(seconds=1)}",
+        rule="every 3600",
         args={"seconds": age.total_seconds()},
         overlap=Overlap.SKIP,
         catch_up_limit=1,
-        jitter=_JITTER,
+        jitter=timedelta(minutes=5),
     )

@@ -58,7 +58,6 @@ class Endpoint(Protocol):
 class Relays(AwaitedResults):
     """An Outbox's relays."""
 
-    tasks: TaskRegistry
     source: str | None
     """The name of this application in the events that it sends."""
 

@@ -354,11 +354,10 @@ class ResultWaiter:
     callers.
     """
 
-    def __init__(self, store: Store, *, idle: float = IDLE) -> None:
+    def __init__(self, store: Store) -> None:
         self.store = store
         self.polls = 0
         """The number of polls so far, for tests and benchmarks."""
-        self._idle = idle
         self._lock = threading.Lock()
         self._arrived = threading.Event()
         self._waits: dict[Wait, None] = {}
@@ -452,7 +451,7 @@ class ResultWaiter:
         with self._lock:
             if self._waits:
                 return True
-        self._arrived.wait(self._idle)
+        self._arrived.wait(IDLE)
         with self._lock:
             if not self._waits:
                 self._thread = None
