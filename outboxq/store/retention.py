@@ -7,7 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
@@ -280,7 +280,6 @@ class TimePartitions(Noun):
             raise InvalidArgument(f"ahead must be a whole number of at least 0, not {ahead!r}")
         if (layout := self.layout()) is None:
             return 0
-        partitioning = Partitioning(self._store.dialect)
         present = now_of(self._store)
         if not (wanted := layout.missing(periods(layout.every, present, ahead))):
             return 0
@@ -289,11 +288,11 @@ class TimePartitions(Noun):
             return 0
 
         def work(target: Target) -> int:
-            partitioning.alone_in_making(target.execute, layout.schema)
+            self._partitioning.alone_in_making(target.execute, layout.schema)
             current = _layout(target)
             missing = current.missing(wanted) if current else []
             if current and missing:
-                partitioning.make(target.execute, current, missing, present)
+                self._partitioning.make(target.execute, current, missing, present)
             return len(missing)
 
         return self._briefly(work)
@@ -305,21 +304,21 @@ class TimePartitions(Noun):
         layout = self.layout()
         if layout is None or not layout.owned:
             return 0
-        partitioning = Partitioning(self._store.dialect)
         dropped = 0
         for one in layout.partitions:
             if one.end > before or stop():
                 break
+            given = {**values, "lower": one.lower, "upper": one.upper}
             try:
-                found = self._look(partitioning, one, values)
+                found = self._look(one, given)
                 if len(found["kept"] or ()) > MOVED_AT_MOST:
                     continue
-                self._free_keys(partitioning, one, values)
+                self._free_keys(one, given)
             except DBAPIError:
                 if self._store.run(partial(_has, one=one), begin=Begin.READ):
                     raise
                 continue  # another prune has dropped it
-            dropped += self._drop(partitioning, one, values, found, on_change)
+            dropped += self._drop(one, given, found, on_change)
         return dropped
 
     def layout(self, using: object = None) -> Layout | None:
@@ -330,34 +329,30 @@ class TimePartitions(Noun):
             return None
         return self._store.run(_layout, using=using, begin=Begin.READ)
 
-    def _look(self, partitioning: Partitioning, one: Partition, values: Mapping[str, Any]) -> Row:
+    @cached_property
+    def _partitioning(self) -> Partitioning:
+        return Partitioning(self._store.dialect)
+
+    def _look(self, one: Partition, values: Mapping[str, Any]) -> Row:
         """Read the whole partition before any session has to wait: the rows that a drop would delete, and the rows that
         it would have to move.
         """
 
         def work(target: Target) -> Row:
             target.run(time_partitions.scanning, {"statement_timeout": f"{milliseconds_of_a_statement()}ms"})
-            return partitioning.prepared(time_partitions.keep, one).run(target.execute, values)[0]
+            return self._partitioning.prepared(time_partitions.keep, one).run(target.execute, values)[0]
 
         return self._store.run(work, begin=Begin.READ)
 
-    def _free_keys(self, partitioning: Partitioning, one: Partition, values: Mapping[str, Any]) -> None:
+    def _free_keys(self, one: Partition, values: Mapping[str, Any]) -> None:
         """Free the keys in batches before any session has to wait, because there may be one key for each task."""
-        free = partitioning.prepared(time_partitions.keys_ahead, one)
-        bounds = {**values, "lower": one.lower, "upper": one.upper}
-        while len(self._store.run(lambda target: free.run(target.execute, bounds))) == values["limit"]:
+        free = self._partitioning.prepared(time_partitions.keys_ahead, one)
+        while len(self._store.run(lambda target: free.run(target.execute, values))) == values["limit"]:
             pass
 
-    def _drop(
-        self,
-        partitioning: Partitioning,
-        one: Partition,
-        values: Mapping[str, Any],
-        found: Row,
-        on_change: OnChange | None,
-    ) -> int:
+    def _drop(self, one: Partition, values: Mapping[str, Any], found: Row, on_change: OnChange | None) -> int:
         """Move the rows that must be kept, and drop the others with their tables, in one transaction."""
-        went = 0
+        went, partitioning = 0, self._partitioning
 
         def work(target: Target) -> int:
             nonlocal went
@@ -365,17 +360,16 @@ class TimePartitions(Noun):
             partitioning.alone(execute, one.schema)
             if not _has(target, one):
                 return 0  # another prune has dropped it
-            bounds = {"lower": one.lower, "upper": one.upper}
             failed = found["failed"] or []
-            given = {**values, **bounds, "failed": failed, "last_event": found["last_event"]}
+            given = {**values, "failed": failed, "last_event": found["last_event"]}
             new = {row["id"] for row in partitioning.prepared(time_partitions.kept_since, one).run(execute, given)}
             kept, went = sorted({*(found["kept"] or ()), *new}), int(found["tasks"]) - len(new.intersection(failed))
             partitioning.detach(execute, one)
             for bring in (time_partitions.bring_executions, time_partitions.bring_events) if kept else ():
                 partitioning.prepared(bring, one).run(execute, {"kept": kept})
-            freed = target.run(time_partitions.queues_to_wake, {**bounds, "kept": kept})
+            freed = target.run(time_partitions.queues_to_wake, {**values, "kept": kept})
             for forget in time_partitions.FORGET.values():
-                target.run(forget, {**bounds, "kept": kept})
+                target.run(forget, {**values, "kept": kept})
             partitioning.drop(execute, one)
             self._store.wake(target, {row["queue"] for row in freed})
             if went and on_change is not None:

@@ -36,7 +36,6 @@ log = logging.getLogger("outboxq.store")
 _FIRST, _LAST = UUID(int=0), UUID(int=2**128 - 1)
 _IDS, _RESULTS, _CANCELLED_AT_ONCE = 50_000, 200, 500
 _EVERY = 2**31 - 1
-_CREATES = frozenset({Feature.BATCHES})
 _PRUNED_AT_ONCE = 500
 _NOTHING = Counter[UUID]()
 
@@ -76,7 +75,7 @@ class Batches(Noun, Answering):
         def committed(target: Target, _: None) -> bool:
             return bool(target.run(batches_sql.known, {"batch_id": batch.id}))
 
-        self._store.run(work, using=using, enqueues=_CREATES, committed=committed)
+        self._store.run(work, using=using, enqueues=frozenset({Feature.BATCHES}), committed=committed)
 
     def close(self, batch_id: UUID, *, using: object = None) -> None:
         """Close the batch, so that no more tasks can be added. When all of its tasks have ended, the `then` tasks are
@@ -249,9 +248,8 @@ class Batches(Noun, Answering):
         except Exception as error:
             if not self._store.is_locked_out(error):
                 raise
-            log.info(
-                "batch %s will be cancelled later, because one of its rows is locked: %s", batch["id"], sentence(error)
-            )
+            why = sentence(error)
+            log.info("batch %s will be cancelled later, because one of its rows is locked: %s", batch["id"], why)
             return 0
 
     def _cancel_members(
@@ -298,9 +296,8 @@ class Batches(Noun, Answering):
             with target.atomic():
                 if found := target.run(batches_sql.missing_dead_letters, {"limit": _PRUNED_AT_ONCE}):
                     # This is a separate statement, so that it sees all tasks that ended before the batches were locked.
-                    target.run(
-                        batches_sql.forget_dead_letters, self._store.values(target), [(row["id"],) for row in found]
-                    )
+                    ids = [(row["id"],) for row in found]
+                    target.run(batches_sql.forget_dead_letters, self._store.values(target), ids)
                 gone = target.run(batches_sql.prune, {"older": before, "limit": _PRUNED_AT_ONCE})
             return max(len(found), len(gone))
 

@@ -205,12 +205,12 @@ def first_parts(
     values: dict[str, Any],
     *,
     limit: int,
-    by_state: bool = False,
     using: object,
 ) -> list[Part]:
-    """Group the tasks that `in_batches` reaches first, and return the groups as parts. With `by_state`, tasks that are
-    not due are also grouped by state.
+    """Group the tasks that `in_batches` reaches first, and return the groups as parts. If the state of Ready tasks is
+    filtered, they are also grouped by state.
     """
+    by_state = values["waiting"] is not None
 
     def work(target: Target) -> list[Part]:
         found = Counter[Part]()

@@ -128,22 +128,18 @@ class DeadLetters(Noun, Answering):
         failed_at, last = _LAST if after is None else after
         values = _filters(wanted) | {"limit": positive(limit)}
         values |= _after_place((aware(failed_at, "after"), identifier(last)))
-        if (group := group_id(wanted.get("group"))) is not None:
-            return self._of_group(group, values, using)
-        return [DeadLetter(**row) for row in self._store.run_one(newest, **values, using=using)]
-
-    def _of_group(self, group: str, values: dict[str, Any], using: object) -> builtins.list[DeadLetter]:
-        """Return the members of a group among the next 10,000 dead letters."""
+        if (group := group_id(wanted.get("group"))) is None:
+            return [DeadLetter(**row) for row in self._store.run_one(newest, **values, using=using)]
 
         def work(target: Target) -> builtins.list[DeadLetter]:
-            wanted, ids, given = values["limit"], builtins.list[UUID](), dict(values)
+            ids, given = builtins.list[UUID](), dict(values)
             for given["limit"] in _LOOKS:
                 rows = target.run(newest_with_errors, given)
                 ids += [row["id"] for row in members_of(group, rows)]
-                if len(rows) < given["limit"] or len(ids) >= wanted:
+                if len(rows) < given["limit"] or len(ids) >= limit:
                     break
-                given["after_failed_at"], given["after_id"] = rows[-1]["failed_at"], rows[-1]["id"]
-            return _read(target, ids[:wanted])
+                given |= _after_place((rows[-1]["failed_at"], rows[-1]["id"]))
+            return _read(target, ids[:limit])
 
         return self._store.run(work, using=using, begin=Begin.READ)
 

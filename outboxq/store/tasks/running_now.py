@@ -58,7 +58,7 @@ def later_parts(
     """
     up_to = positive(most, "most") if limit is None else min(positive(limit), positive(most, "most"))
     values = {**_values(wanted, waiting), **bound_to(snapshot, TaskStatus.READY)}
-    return first_parts(store, _READY, values, limit=up_to, by_state=True, using=using)
+    return first_parts(store, _READY, values, limit=up_to, using=using)
 
 
 def run_all_now(

@@ -47,6 +47,8 @@ SCAN_ARGUMENTS = 1_000
 """The maximum number of rows that a search for an argument reads; lower than SCAN, because arguments can be long."""
 LATER = "later"
 """The value of :waiting for tasks that are not due, whether they are delayed or waiting for a retry."""
+_NAMES = {"queue": "queue", "task": "task_name", "key": "partition_key", "topic": "topic"}
+"""Maps each filter to the column with which it is compared."""
 FIRST, LAST = UUID(int=0), UUID(int=2**128 - 1)
 _SOURCES = {TaskStatus.READY: "entries", TaskStatus.RUNNING: "leases", TaskStatus.FAILED: "letters"}
 """The table that holds a status's tasks. Tasks with other statuses are only in `task_executions`."""
@@ -167,10 +169,7 @@ def filter_values(wanted: Mapping[str, Any]) -> dict[str, Any]:
         "exception_end": exception and exception.rpartition(".")[2],
         "idempotency_key": key,
         **_written(wanted.get("argument"), wanted.get("queue")),
-        "queue": storable(wanted.get("queue"), "queue"),
-        "task_name": storable(wanted.get("task"), "task"),
-        "partition_key": storable(wanted.get("key"), "key"),
-        "topic": storable(wanted.get("topic"), "topic"),
+        **{column: storable(wanted.get(name), name) for name, column in _NAMES.items()},
         "from_id": FIRST if since is None else first_id(aware(since, "since")),
         "to_id": LAST if until is None else first_id(aware(until, "until")),
         "worker": None if worker is None else identifier(worker),
