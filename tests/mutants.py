@@ -956,7 +956,7 @@ MUTANTS = (
     Mutant(
         "a worker gives a failed task as the reason although a person cancelled the batch",
         "outboxq/store/producing/batches.py",
-        (('if row["runs_then"] else "its batch was cancelled"', 'if row["id"] else "its batch was cancelled"'),),
+        (('if batch["runs_then"] else "its batch was cancelled"', 'if batch["id"] else "its batch was cancelled"'),),
         ("tests/contract/test_batches.py",),
     ),
     Mutant(
@@ -2367,10 +2367,10 @@ MUTANTS = (
         "outboxq/store/transactions.py",
         (
             (
-                "            self.rights.check(target, enqueues)\n        if not self._current:",
+                "            self.rights.check(target, enqueues)\n        with in_a_transaction_that_goes_on():",
                 (
                     "            self.rights.check(target, enqueues)\n"
-                    "        self.rights.known.add(enqueues)\n        if not self._current:"
+                    "        self.rights.known.add(enqueues)\n        with in_a_transaction_that_goes_on():"
                 ),
             ),
         ),

@@ -149,11 +149,8 @@ def needed_to_join(features: Collection[Feature]) -> list[Right]:
 
     A plain producer reads tasks only in the SQL function, and when a separate transaction is retried.
     """
-    return [
-        right
-        for right in rights(Role.PRODUCER, features)
-        if features or (right.name, right.privilege) != ("task_executions", Privilege.SELECT)
-    ]
+    not_needed = () if features else (("task_executions", Privilege.SELECT),)
+    return [one for one in rights(Role.PRODUCER, features) if (one.name, one.privilege) not in not_needed]
 
 
 def complaint(lacking: list[Row], role: Role, features: Collection[Feature] = ()) -> ConfigurationError:
@@ -175,13 +172,10 @@ def complaint(lacking: list[Row], role: Role, features: Collection[Feature] = ()
 
 
 def listed(lacking: list[Row]) -> str:
-    named = list(dict.fromkeys(_named(row) for row in lacking))
+    places = [(row["privilege"], "the schema" if row["kind"] == Kind.SCHEMA else row["name"]) for row in lacking]
+    named = [f"{privilege} on {place}" for privilege, place in dict.fromkeys(places)]
     more = f" and {len(named) - _MOST} more" if len(named) > _MOST else ""
     return ", ".join(named[:_MOST]) + more
-
-
-def _named(row: Row) -> str:
-    return f"{row['privilege']} on {'the schema' if row['kind'] == Kind.SCHEMA else row['name']}"
 
 
 _roles = sa.table("pg_roles", sa.column("rolname", sa.Text), schema="pg_catalog")

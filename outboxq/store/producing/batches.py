@@ -243,8 +243,9 @@ class Batches(Noun, Answering):
         """Cancel the remaining tasks of one batch."""
         reads_all = batch["waiting"] or (batch["failed"] and _discards(batch))
         found = batches_sql.unended if reads_all else batches_sql.unasked
+        reason = "a task of its batch failed" if batch["runs_then"] else "its batch was cancelled"
         try:
-            return self._cancel_members(batch, Bulk(reason=_reason(batch)), found=found, shares=True)
+            return self._cancel_members(batch, Bulk(reason=reason), found=found, shares=True)
         except Exception as error:
             if not self._store.is_locked_out(error):
                 raise
@@ -360,11 +361,6 @@ def _check(batch: NewBatch) -> None:
 def _discards(batch: Row) -> bool:
     """Return whether cancelling the batch discards its dead letters, for which the batch would otherwise wait."""
     return OnFailed(batch["on_failed"]) is OnFailed.WAIT
-
-
-def _reason(row: Row) -> str:
-    """Return the reason that a worker stores with each task that it cancels."""
-    return "a task of its batch failed" if row["runs_then"] else "its batch was cancelled"
 
 
 def batch_of(row: Row) -> Batch:

@@ -138,10 +138,9 @@ class Subscriptions(Noun, Answering):
 
 def _emit(store: Transactions, event: NewEvent, target: Target) -> Emitted:
     values = store.values(target, **_values(event))
-    is_plain = event.idempotency_key is None
+    is_plain, has_written = event.idempotency_key is None, store.emits_to_relays
     emits = INSERT_FOR_SUBSCRIBERS if is_plain else EMIT_KEYED
     with target.atomic():
-        has_written = store.emits_to_relays
         rows = target.run(emits[has_written], values)
         if len(rows) > MOST_SUBSCRIBERS:
             raise InvalidArgument(
@@ -165,12 +164,8 @@ def _emit(store: Transactions, event: NewEvent, target: Target) -> Emitted:
         if refused := [_task(event, row) for row in rows if row["position"] is None]:
             found = enqueue_keyed(store, target, refused)
             handles |= {task.task_name: handle for task, handle in zip(refused, found, strict=True)}
-    return Emitted(pipeline_execution_id=event.id, handles=handles, relays=_relays(relayed))
-
-
-def _relays(subscribers: Iterable[Row]) -> tuple[str, ...]:
-    """Return the sorted names of these relays to brokers, which are given by the names of their tasks."""
-    return tuple(sorted(row["task_name"].removeprefix(RELAY_PREFIX) for row in subscribers))
+    relays = sorted(row["task_name"].removeprefix(RELAY_PREFIX) for row in relayed)
+    return Emitted(pipeline_execution_id=event.id, handles=handles, relays=tuple(relays))
 
 
 def check_subscription(subscription: Subscription) -> None:

@@ -450,13 +450,11 @@ class Schedules:
             raise ScheduleNotFound(f"there is no schedule {name!r}{hint or or_list}")
         return found[0]
 
-    def _lock(self, target: Target, names: Iterable[str], *, lock: bool = True) -> builtins.list[Schedule]:
+    def _lock(self, target: Target, names: Collection[str], *, lock: bool = True) -> builtins.list[Schedule]:
         """Return these schedules, locked until the transaction ends."""
-        wanted = builtins.list(names)
-        for name in wanted:
-            if not is_name(name):
-                raise bad_name("name", "a schedule")
-        return _schedules(target, schedules_sql.lock if lock else schedules_sql.named, _packed(target, wanted))
+        if not all(map(is_name, names)):
+            raise bad_name("name", "a schedule")
+        return _schedules(target, schedules_sql.lock if lock else schedules_sql.named, _packed(target, names))
 
     def _run(
         self,

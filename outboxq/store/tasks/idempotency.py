@@ -125,11 +125,8 @@ def _round(
     # A key is locked before it or its task is changed, so that two replacements of one task happen one after the other.
     wanted = [(owners[key].id,) for key in (*taking, *replacing)]
     kept = _ids(target.run(lock_keys, values, wanted)) if wanted else set()
-    if rows := [
-        (*keyed_row(task), owners[key].id, owners[key].loses(key))
-        for key, task in taking.items()
-        if owners[key].id in kept
-    ]:
+    pairs = [(key, owners[key], task) for key, task in taking.items() if owners[key].id in kept]
+    if rows := [(*keyed_row(task), owner.id, owner.loses(key)) for key, owner, task in pairs]:
         taken = _ids(target.run(take_over_keys, values, rows))
         handles |= {task_id: Handle(id=task_id) for task_id in taken}
     if by_owner := {owners[key].id: several for key, several in replacing.items() if owners[key].id in kept}:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import SimpleNamespace
@@ -164,13 +163,9 @@ def _from(target: Target, task_id: UUID, name: str) -> list[Step]:
     for step in found:
         if step.name == name:
             return [one for one in found if one.number >= step.number]
-    raise InvalidArgument(f"task {task_id} has no step {name!r}; {_listed(found)}")
-
-
-def _listed(found: Sequence[Step]) -> str:
-    if not found:
-        return "it has not completed any steps"
-    return f"it has {', '.join(repr(step.name) for step in found[:10])}{' and more' if len(found) > 10 else ''}"
+    names = f"{', '.join(repr(step.name) for step in found[:10])}{' and more' if len(found) > 10 else ''}"
+    has = f"it has {names}" if found else "it has not completed any steps"
+    raise InvalidArgument(f"task {task_id} has no step {name!r}; {has}")
 
 
 def _status(target: Target, task_id: UUID) -> TaskStatus:
