@@ -75,14 +75,13 @@ def emit(store: Transactions, event: NewEvent, *, using: object = None) -> Emitt
     """
     check_event(event)
 
-    def committed(target: Target, _: Emitted) -> bool:
-        """Return whether an earlier attempt, which wrote either everything or nothing, has written anything."""
-        values = store.values(target, **_values(event))
-        return any(target.run(select, values) for select in (emitted, unsent, unrouted))
-
     features = _EMITS if event.idempotency_key is None else _EMITS_KEYED
-    work = partial(_emit, store, event)
-    return store.run(work, using=using, committed=committed, enqueues=features)
+    return store.run(
+        lambda target: _emit(store, target, event),
+        using=using,
+        committed=lambda target, _: _is_written(store, target, event),
+        enqueues=features,
+    )
 
 
 class Subscriptions(Noun, Answering):
@@ -136,7 +135,7 @@ class Subscriptions(Noun, Answering):
         return _records(self._store.run_one(subscriptions, using=using))
 
 
-def _emit(store: Transactions, event: NewEvent, target: Target) -> Emitted:
+def _emit(store: Transactions, target: Target, event: NewEvent) -> Emitted:
     values = store.values(target, **_values(event))
     is_plain, has_written = event.idempotency_key is None, store.emits_to_relays
     emits = INSERT_FOR_SUBSCRIBERS if is_plain else EMIT_KEYED
@@ -166,6 +165,12 @@ def _emit(store: Transactions, event: NewEvent, target: Target) -> Emitted:
             handles |= {task.task_name: handle for task, handle in zip(refused, found, strict=True)}
     relays = sorted(row["task_name"].removeprefix(RELAY_PREFIX) for row in relayed)
     return Emitted(pipeline_execution_id=event.id, handles=handles, relays=tuple(relays))
+
+
+def _is_written(store: Transactions, target: Target, event: NewEvent) -> bool:
+    """Return whether an earlier attempt, which wrote either everything or nothing, has written anything."""
+    values = store.values(target, **_values(event))
+    return any(target.run(select, values) for select in (emitted, unsent, unrouted))
 
 
 def check_subscription(subscription: Subscription) -> None:
