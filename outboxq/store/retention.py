@@ -31,6 +31,7 @@ from .claims.workers import Workers
 from .messages.inbox import InboxMessages
 from .numbers.maintenance_jobs import record_prune
 from .producing.batches import Batches
+from .tasks.cancelling import Bulk
 from .tasks.operations import OnChange
 from .tasks.tasks import now as now_of
 from .tasks.tasks import select_task
@@ -99,16 +100,15 @@ def prune(
     before, batches = _asked(store, older_than, set(statuses), whole_partitions=whole_partitions, using=using)
     if dry_run:
         return sum(int(store.run_one(prunable, using=using, **given)[0]["tasks"]) for given in batches)
-    deleted = 0
+    deleted, bulk = 0, Bulk(on_progress=on_progress, on_change=on_change, using=using)
     if using is None:
         partitions = TimePartitions(store)
         partitions.make()
         deleted = partitions.drop_before(before, {**batches[0], "limit": pace.batch}, stop, on_change)
-    tell = on_progress or (lambda _: None)
-    if deleted:
-        tell(deleted)
+    if deleted and on_progress is not None:
+        on_progress(deleted)
     for given in batches:
-        deleted = _delete(store, given, using, stop, pace, deleted=deleted, on_progress=tell, on_change=on_change)
+        deleted = _delete(store, given, stop, pace, bulk, deleted=deleted)
     Batches(store).prune(before, stop, using=using)
     Actions(store).prune(before, stop, using=using)
     Workers(store).forget(using=using)
@@ -194,17 +194,7 @@ class Pace:
         return max(0.0, share * seconds)
 
 
-def _delete(
-    store: Transactions,
-    values: dict[str, Any],
-    using: object,
-    stop: Stop,
-    pace: Pace,
-    *,
-    deleted: int,
-    on_progress: Callable[[int], None],
-    on_change: OnChange | None,
-) -> int:
+def _delete(store: Transactions, values: dict[str, Any], stop: Stop, pace: Pace, bulk: Bulk, *, deleted: int) -> int:
     """Delete the rows between two ids in batches, and return the number of deleted tasks, including the tasks deleted
     earlier (`deleted`).
     """
@@ -216,8 +206,8 @@ def _delete(
         with target.atomic():
             seen = target.run(delete_old, values)
             unrouted = target.run(prune_unrouted, values)
-            if on_change is not None and (gone := sum(row["status"] is not None for row in seen)):
-                on_change(target, gone)
+            if bulk.on_change is not None and (gone := sum(row["status"] is not None for row in seen)):
+                bulk.on_change(target, gone)
         failed = [row for row in seen if row["status"] == TaskStatus.FAILED and row["partition_key"] is not None]
         store.wake(target, {row["queue"] for row in failed})  # a dead letter may have been holding its key
         return seen, len(unrouted)
@@ -231,15 +221,16 @@ def _delete(
     while more and not stop():
         values["limit"] = pace.batch
         began = time.monotonic()
-        seen, unrouted = store.run(work, using=using, committed=committed)
+        seen, unrouted = store.run(work, using=bulk.using, committed=committed)
         if gone := sum(row["status"] is not None for row in seen):
             deleted += gone
-            on_progress(deleted)
+            if bulk.on_progress is not None:
+                bulk.on_progress(deleted)
         more = max(len(seen), unrouted) == values["limit"]
         values["from_id"] = max((row["id"] for row in seen), default=values["from_id"])
         if more:
             pause = pace.after(time.monotonic() - began)
-            if using is None:
+            if bulk.using is None:
                 store.gone.wait(pause)
     return deleted
 

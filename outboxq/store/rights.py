@@ -224,11 +224,8 @@ def missing(g: Grammar) -> sa.Select[Any]:
     """
     lies_in, by_path = _schema_of(g), g.schema is None
     arrays = [sa.bindparam(f"right_{part}", type_=Packed(sa.Text()), required=True) for part in _PARTS]
-    wanted = (
-        sa.func.unnest(*arrays)
-        .table_valued(*(sa.column(part, sa.Text) for part in _PARTS))
-        .render_derived(name="wanted")
-    )
+    cells = (sa.column(part, sa.Text) for part in _PARTS)
+    wanted = sa.func.unnest(*arrays).table_valued(*cells).render_derived(name="wanted")
     who = sa.func.coalesce(_grantee, sa.func.current_user(), type_=sa.Text)
     place = sa.select(pg_namespace.c.oid, pg_namespace.c.nspname).where(pg_namespace.c.oid == lies_in).subquery("place")
     may = sa.case(
@@ -246,23 +243,15 @@ def missing(g: Grammar) -> sa.Select[Any]:
     )
     other, there = pg_class.alias("other"), pg_namespace.alias("there")
     seen = sa.func.to_regclass(sa.func.quote_ident(wanted.c.name)) if by_path else sa.null()
-    hidden_by = (
-        sa.select(there.c.nspname)
-        .where(other.c.oid == seen, there.c.oid == other.c.relnamespace, other.c.oid != pg_class.c.oid)
-        .correlate(wanted, pg_class)
-        .scalar_subquery()
-    )
-    found = (
-        sa.select(*(wanted.c[part] for part in _PARTS), hidden_by.label("hidden_by"))
-        .select_from(wanted)
-        .outerjoin(pg_class, sa.and_(pg_class.c.relname == wanted.c.name, pg_class.c.relnamespace == place.c.oid))
-        .where(sa.or_(~may, hidden_by.is_not(None)))
-    )
+    is_hidden = (other.c.oid == seen, there.c.oid == other.c.relnamespace, other.c.oid != pg_class.c.oid)
+    hidden_by = sa.select(there.c.nspname).where(*is_hidden).correlate(wanted, pg_class).scalar_subquery()
+    its_name = sa.and_(pg_class.c.relname == wanted.c.name, pg_class.c.relnamespace == place.c.oid)
+    right = sa.select(*(wanted.c[part] for part in _PARTS), hidden_by.label("hidden_by")).select_from(wanted)
+    found = right.outerjoin(pg_class, its_name).where(sa.or_(~may, hidden_by.is_not(None)))
     lacks = found.correlate(place).lateral("lacks")
-    cells = (lacks.c[part] for part in (*_PARTS, "hidden_by"))
-    return sa.select(who.label("role"), place.c.nspname.label("schema"), *cells).select_from(
-        place.outerjoin(lacks, sa.true())
-    )
+    parts = (lacks.c[part] for part in (*_PARTS, "hidden_by"))
+    found_in = sa.select(who.label("role"), place.c.nspname.label("schema"), *parts)
+    return found_in.select_from(place.outerjoin(lacks, sa.true()))
 
 
 def _schema_of(g: Grammar) -> sa.ColumnElement[Any]:
@@ -272,9 +261,5 @@ def _schema_of(g: Grammar) -> sa.ColumnElement[Any]:
     if g.schema is not None:
         return sa.select(pg_namespace.c.oid).where(pg_namespace.c.nspname == text_literal(g.schema)).scalar_subquery()
     found = sa.select(pg_class.c.relnamespace).where(pg_class.c.oid == g.oid(VERSION_TABLE)).scalar_subquery()
-    made = (
-        sa.select(pg_namespace.c.oid)
-        .where(pg_namespace.c.nspname == sa.cast(sa.func.current_schema(), sa.Text))
-        .scalar_subquery()
-    )
-    return sa.func.coalesce(found, made)
+    made = sa.select(pg_namespace.c.oid).where(pg_namespace.c.nspname == sa.cast(sa.func.current_schema(), sa.Text))
+    return sa.func.coalesce(found, made.scalar_subquery())

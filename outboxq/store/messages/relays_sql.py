@@ -346,13 +346,9 @@ def select_held_keys(_: Grammar) -> sa.Select[Any]:
         task.last_error.label("error"),
         sa.func.coalesce(waits.c.messages, ZERO).label("waiting"),
     )
-    return (
-        sa.select(*columns)
-        .select_from(both.outerjoin(waits, waits.c.partition_key == claim.partition_key))
-        .where(claim.queue == _queue, claim.held)
-        .order_by(task.completed_at, claim.partition_key)
-        .limit(limit)
-    )
+    rows = both.outerjoin(waits, waits.c.partition_key == claim.partition_key)
+    held = sa.select(*columns).select_from(rows).where(claim.queue == _queue, claim.held)
+    return held.order_by(task.completed_at, claim.partition_key).limit(limit)
 
 
 def pause(g: Grammar) -> sa.Update:

@@ -180,10 +180,8 @@ def versions_of(task_name: str, rows: Sequence[Row], found: Iterable[AtWork]) ->
     since = rows[-1]["failed_at"] - _BEFORE
     others = {one.version for one in found if task_name in one.task_names and one.last_seen_at >= since}
     every = {**dict.fromkeys(others, 0), **counts}
-    return tuple(
-        FailuresOfVersion(version=version, count=number)
-        for version, number in sorted(every.items(), key=lambda one: (-one[1], one[0]))
-    )
+    found_in = (FailuresOfVersion(version=version, count=number) for version, number in every.items())
+    return tuple(sorted(found_in, key=lambda one: (-one.count, one.version)))
 
 
 def version_of(dead_letter: Any) -> sa.ColumnElement[str]:
@@ -191,15 +189,11 @@ def version_of(dead_letter: Any) -> sa.ColumnElement[str]:
     been forgotten.
     """
     event, execution = execution_events.c, task_executions.c
-    claim = sa.and_(
-        event.task_execution_id == execution.id,
-        event.lease_token == execution.lease_token,
-        event.event_type == sql_literal(EventType.CLAIMED),
-    )
-    found = sa.select(workers.c.version).select_from(
-        sa.join(task_executions, execution_events, claim).join(workers, workers.c.id == event.worker_id)
-    )
-    return found.where(execution.id == dead_letter.c.task_execution_id).correlate(dead_letter).scalar_subquery()
+    last = sa.and_(event.task_execution_id == execution.id, event.lease_token == execution.lease_token)
+    claim = sa.and_(last, event.event_type == sql_literal(EventType.CLAIMED))
+    rows = sa.join(task_executions, execution_events, claim).join(workers, workers.c.id == event.worker_id)
+    found = sa.select(workers.c.version).select_from(rows).where(execution.id == dead_letter.c.task_execution_id)
+    return found.correlate(dead_letter).scalar_subquery()
 
 
 def at_work(_: Grammar) -> sa.Select[Any]:

@@ -184,9 +184,8 @@ def marked(cursor: TailCursor, seen: Row) -> TailCursor:
         return replace(cursor, settled=max(cursor.settled, head), mark_xact=0, mark_sequence=0)
     if cursor.mark_xact and oldest_open < cursor.mark_xact:
         return cursor
-    return replace(
-        cursor, settled=max(cursor.settled, cursor.mark_sequence), mark_xact=next_transaction, mark_sequence=head
-    )
+    settled = max(cursor.settled, cursor.mark_sequence)
+    return replace(cursor, settled=settled, mark_xact=next_transaction, mark_sequence=head)
 
 
 def _complete(cursor: TailCursor, rows: Sequence[Row], limit: int) -> tuple[list[Row], int]:

@@ -355,13 +355,9 @@ def take_over_keys(g: Grammar) -> Transition:
     def key(r: Relations) -> Statement:
         given = r["given"].c
         free = sa.or_(_held.expires_at <= g.now, _held.task_execution_id.not_in(sa.select(r["alive"].c.id)))
-        return _pass_key(
-            g,
-            given,
-            (_held.scope == given.task_name, _held.key == given.idempotency_key, free),
-            expires_at=g.later(g.now, given.unique_seconds),
-            until_finished=given.until_finished,
-        )
+        its_key = (_held.scope == given.task_name, _held.key == given.idempotency_key, free)
+        expires_at = g.later(g.now, given.unique_seconds)
+        return _pass_key(g, given, its_key, expires_at=expires_at, until_finished=given.until_finished)
 
     def lost(r: Relations) -> Statement:
         given = r["given"].c
@@ -442,12 +438,9 @@ def lock_for_redrive(g: Grammar) -> Transition:
         wanted = r["wanted"].c
         first = sa.select(wanted.scope, wanted.key, wanted.id, sa.true(), g.now).where(wanted.nth == ONE)
         names = ["scope", "key", "task_execution_id", "until_finished", "created_at"]
-        return (  # type: ignore[no-any-return]
-            g.insert(idempotency_keys)
-            .from_select(names, first.order_by(wanted.scope, wanted.key))
-            .on_conflict_do_update(index_elements=["scope", "key"], set_={"key": _held.key})
-            .returning(_held.task_execution_id.label("id"))
-        )
+        new = g.insert(idempotency_keys).from_select(names, first.order_by(wanted.scope, wanted.key))
+        taken = new.on_conflict_do_update(index_elements=["scope", "key"], set_={"key": _held.key})
+        return taken.returning(_held.task_execution_id.label("id"))  # type: ignore[no-any-return]
 
     return Transition(given=IDS, steps={"wanted": wanted, "locked": locked}, returns="locked")
 
