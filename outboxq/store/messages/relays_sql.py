@@ -249,16 +249,13 @@ def back_off(g: Grammar) -> sa.Update:
     """
     is_over = sa.or_(_r.next_try_at.is_(None), _r.next_try_at <= g.now)
     begins = sa.or_(_restarts, _r.failing_since.is_(None))
-    return (
-        sa.update(relays)
-        .where(_r.name == _relay, is_over)
-        .values(
-            failing_since=sa.case((begins, g.now), else_=_r.failing_since),
-            failures=sa.case((begins, ONE), else_=_r.failures + ONE),
-            next_try_at=g.later(g.now, _pause),
-            last_error=_error,
-        )
-    )
+    values = {
+        "failing_since": sa.case((begins, g.now), else_=_r.failing_since),
+        "failures": sa.case((begins, ONE), else_=_r.failures + ONE),
+        "next_try_at": g.later(g.now, _pause),
+        "last_error": _error,
+    }
+    return sa.update(relays).where(_r.name == _relay, is_over).values(values)
 
 
 def work_again(_: Grammar) -> sa.Update:

@@ -237,17 +237,14 @@ def request_cancel(g: Grammar) -> sa.Update:
     """Request the cancellation of an unfinished batch and close it; skip its `then` tasks unless :runs_then. Returns no
     row for a completed batch.
     """
-    return (
-        sa.update(task_batches)
-        .where(_batch.id == _batch_id, _batch.completed_at.is_(None))
-        .values(
-            closed=sa.true(),
-            cancel_requested_at=sa.func.coalesce(_batch.cancel_requested_at, g.now),
-            runs_then=_batch.runs_then & _runs_then,
-            updated_at=g.now,
-        )
-        .returning(_batch.id, _batch.on_failed)
-    )
+    values = {
+        "closed": sa.true(),
+        "cancel_requested_at": sa.func.coalesce(_batch.cancel_requested_at, g.now),
+        "runs_then": _batch.runs_then & _runs_then,
+        "updated_at": g.now,
+    }
+    requested = sa.update(task_batches).where(_batch.id == _batch_id, _batch.completed_at.is_(None))
+    return requested.values(values).returning(_batch.id, _batch.on_failed)
 
 
 def missing_dead_letters(_: Grammar) -> sa.Select[Any]:

@@ -186,12 +186,10 @@ def cancel_ticks(g: Grammar) -> Transition:
         return entries.returning(_entry.task_execution_id.label("id"))
 
     def moved(r: Relations) -> Statement:
-        return (
-            sa.update(task_executions)
-            .where(g.among(_execution.id, r["gone"].c.id), _execution.status == SqlStatus.READY)
-            .values(status=SqlStatus.CANCELLED, completed_at=g.now, updated_at=g.now)
-            .returning(*task_rows.CARRIED, _execution.attempt, _execution.recovery_attempts)
-        )
+        is_ready = (g.among(_execution.id, r["gone"].c.id), _execution.status == SqlStatus.READY)
+        values = {"status": SqlStatus.CANCELLED, "completed_at": g.now, "updated_at": g.now}
+        columns = (*task_rows.CARRIED, _execution.attempt, _execution.recovery_attempts)
+        return sa.update(task_executions).where(*is_ready).values(values).returning(*columns)
 
     def event(r: Relations) -> Statement:
         moved = r["moved"].c

@@ -513,19 +513,17 @@ def _lose_key(g: Grammar, given: Any, key: sa.ColumnElement[str], *where: sa.Col
 
 def _replaced(g: Grammar, r: Relations) -> Statement:
     execution, given = task_executions.c, r["given"].c
-    return (
-        sa.update(task_executions)
-        .where(g.among(execution.id, r["gone"].c.id), execution.id == given.holder, execution.status == SqlStatus.READY)
-        .values(
-            **{name: given[name] for name in _OVERWRITTEN},
-            attempt=ONE,
-            recovery_attempts=ZERO,
-            retry_at=sa.null(),
-            expires_at=task_rows.expiry(g, given),
-            updated_at=g.now,
-        )
-        .returning(*task_rows.CARRIED, execution.attempt, execution.recovery_attempts)
-    )
+    is_ready = (execution.id == given.holder, execution.status == SqlStatus.READY)
+    values = {
+        **{name: given[name] for name in _OVERWRITTEN},
+        "attempt": ONE,
+        "recovery_attempts": ZERO,
+        "retry_at": sa.null(),
+        "expires_at": task_rows.expiry(g, given),
+        "updated_at": g.now,
+    }
+    waiting = sa.update(task_executions).where(g.among(execution.id, r["gone"].c.id), *is_ready)
+    return waiting.values(values).returning(*task_rows.CARRIED, execution.attempt, execution.recovery_attempts)
 
 
 def _event(g: Grammar, r: Relations) -> Statement:

@@ -451,7 +451,7 @@ def _freed(g: Grammar, r: Relations) -> Statement:
 
 def _moved(g: Grammar, r: Relations) -> Statement:
     given = r["given"].c
-    ready = given.status == SqlStatus.READY
+    ready, begins_anew = given.status == SqlStatus.READY, given.event_type == sql_literal(EventType.REQUEUED)
     return (
         sa.update(task_executions)
         .where(
@@ -467,9 +467,7 @@ def _moved(g: Grammar, r: Relations) -> Statement:
             status=given.status,
             worker_id=sa.null(),
             attempt=sa.func.coalesce(given.attempt, _execution.attempt),
-            recovery_attempts=sa.case(
-                (given.event_type == sql_literal(EventType.REQUEUED), 0), else_=_execution.recovery_attempts
-            ),
+            recovery_attempts=sa.case((begins_anew, 0), else_=_execution.recovery_attempts),
             cancel_requested_at=sa.null(),
             retry_at=sa.case((_is_retry(given), given.available_at), else_=sa.null()),
             started_at=sa.case((ready, sa.null()), else_=_execution.started_at),

@@ -311,11 +311,9 @@ def select_batch_standings(g: Grammar) -> sa.Select[Any]:
     waits = sa.and_(_batch.on_failed == sql_literal(OnFailed.WAIT), _batch.failed > ZERO)
     breaks = sa.and_(_batch.kind == sql_literal(BatchKind.CHAIN), _batch.failed + _batch.cancelled > ZERO)
     is_over = sa.or_(_batch.completed_at.is_not(None), sa.not_(_batch.runs_then))
-    return (
-        sa.select(place.c.number, *(_batch[name] for name in ("id", "kind", "on_failed", *_COUNTS, *_STATES)))
-        .select_from(task_batches.join(place, place.c.batch_id == _batch.id))
-        .where(g.among(_batch.id, place.c.batch_id), sa.or_(_everything, has_come, waits, breaks, is_over))
-    )
+    found = sa.select(place.c.number, *(_batch[name] for name in ("id", "kind", "on_failed", *_COUNTS, *_STATES)))
+    rows = found.select_from(task_batches.join(place, place.c.batch_id == _batch.id))
+    return rows.where(g.among(_batch.id, place.c.batch_id), sa.or_(_everything, has_come, waits, breaks, is_over))
 
 
 def select_first_of_batch(_: Grammar) -> sa.Select[Any]:

@@ -467,13 +467,8 @@ def _end(_: Grammar, *, source: str, up: bool) -> sa.Select[Any]:
     if the search reaches the end of the range.
     """
     _rows, ids, counts = _source(source)
-    return (
-        sa.select(ids.label("id"))
-        .where(ids >= _from_id, ids < _to_id, counts)
-        .order_by(ids if up else ids.desc())
-        .offset(_scan - ONE)
-        .limit(sa.literal_column("2"))
-    )
+    found = sa.select(ids.label("id")).where(ids >= _from_id, ids < _to_id, counts)
+    return found.order_by(ids if up else ids.desc()).offset(_scan - ONE).limit(sa.literal_column("2"))
 
 
 def count_waiting(g: Grammar) -> sa.Select[Any]:

@@ -13,7 +13,7 @@ from uuid import UUID
 import sqlalchemy as sa
 
 from ...database.dialects import Begin
-from ...database.grammar import ONE, Grammar, limit, sql_literal
+from ...database.grammar import ONE, Grammar, SqlStatus, limit, sql_literal
 from ...database.tables import execution_events, task_executions, task_leases, task_outbox
 from ...errors import AmbiguousTask, InvalidArgument, TaskNotFound
 from ...model import ENDS_CLAIM, EventType, ExecutionEvent, TaskExecution, TaskStatus, event_type_of
@@ -268,17 +268,14 @@ def ended_by(_: Grammar) -> sa.Select[Any]:
 
 def ready_for_retry(g: Grammar) -> sa.Select[Any]:
     """Select the Ready tasks that may run now, oldest first. A task that is due exactly now is included."""
-    return (
-        with_lease()
-        .join(task_outbox, task_outbox.c.task_execution_id == task_executions.c.id)
-        .where(
-            task_executions.c.status == sql_literal(TaskStatus.READY),
-            sa.or_(task_executions.c.retry_at.is_(None), task_executions.c.retry_at <= g.now),
-            task_outbox.c.available_at <= g.now,
-        )
-        .order_by(task_outbox.c.available_at, task_outbox.c.id)
-        .limit(limit)
+    entry, execution = task_outbox.c, task_executions.c
+    may_run = (
+        execution.status == SqlStatus.READY,
+        sa.or_(execution.retry_at.is_(None), execution.retry_at <= g.now),
+        entry.available_at <= g.now,
     )
+    found = with_lease().join(task_outbox, entry.task_execution_id == execution.id).where(*may_run)
+    return found.order_by(entry.available_at, entry.id).limit(limit)
 
 
 def with_lease() -> sa.Select[Any]:
@@ -292,9 +289,6 @@ def select_beginning(_: Grammar) -> sa.Select[Any]:
     the same digits.
     """
     execution = task_executions.c
-    return (
-        sa.select(execution.id, execution.task_name, execution.status)
-        .where(execution.id >= _first, execution.id <= _last)
-        .order_by(execution.id)
-        .limit(limit)
-    )
+    columns = (execution.id, execution.task_name, execution.status)
+    found = sa.select(*columns).where(execution.id >= _first, execution.id <= _last)
+    return found.order_by(execution.id).limit(limit)
