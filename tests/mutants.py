@@ -669,7 +669,7 @@ MUTANTS = (
     Mutant(
         "only claims from the front find a new task with a priority above those of the floors",
         "outboxq/store/claims/floors.py",
-        (("[TOP, *sorted(floors, reverse=True)]", "sorted(floors, reverse=True)"),),
+        (("[TOP, *sorted(floors, reverse=True)", "[*sorted(floors, reverse=True)"),),
         ("tests/dialects/test_floors.py::test_a_task_with_another_priority_is_claimed_immediately",),
     ),
     Mutant(

@@ -26,7 +26,7 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 from ...database.dialects import Row
@@ -96,10 +96,8 @@ class Floors:
         rows: list[tuple[str, int, int, datetime | None]] = []
         for queue, floors in of_queues.items():
             from_front = self.begins_at_front(queue, again=True) if at_front is None else at_front
-            priorities = [TOP, *sorted(floors, reverse=True)]
-            for priority, below in zip(
-                priorities, [*priorities[1:], BOTTOM if least is None else least - 1], strict=True
-            ):
+            bounds = [TOP, *sorted(floors, reverse=True), BOTTOM if least is None else least - 1]
+            for priority, below in pairwise(bounds):
                 rows.append((queue, priority, below, None if from_front else floors.get(priority)))
         return target.dialect.pack("floors", FLOORS, rows)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import zip_longest
 from typing import Any, Self
 
 from ...database import queue_order
@@ -228,8 +229,7 @@ class _Claim:
         """Claim up to the requested number of tasks with these keys. If `fair`, take one task for each key, then a
         second task for each key, and so on; otherwise, take the tasks that have been due longest.
         """
-        picks = list(_in_turns(places)) if self.fair else _by_age(places)
-        picks = picks[: self._wanted]
+        picks = (_in_turns(places) if self.fair else _by_age(places))[: self._wanted]
         if not picks:
             return
         entries = [(entry,) for place, entry in picks if place.is_concurrency]
@@ -267,14 +267,10 @@ class _Claim:
             self.target.run(limits_sql.spend_of_keys, self.values, spent)
 
 
-def _in_turns(places: Iterable[_Place]) -> Iterator[tuple[_Place, int | None]]:
-    """Yield the entries to start: one for each key, in key order, then a second for each, and so on."""
-    left = [(place, _startable(place)) for place in places]
-    turn = 0
-    while left := [(place, entries) for place, entries in left if turn < len(entries)]:
-        for place, entries in left:
-            yield place, entries[turn][0]
-        turn += 1
+def _in_turns(places: Iterable[_Place]) -> list[tuple[_Place, int | None]]:
+    """Return the entries to start: one for each key, in key order, then a second for each, and so on."""
+    of_keys = ([(place, entry) for entry, _ in _startable(place)] for place in places)
+    return [pick for turn in zip_longest(*of_keys) for pick in turn if pick is not None]
 
 
 def _by_age(places: Iterable[_Place]) -> list[tuple[_Place, int | None]]:

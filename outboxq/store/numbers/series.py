@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import TypeVar
 
 from ...database.dialects import Begin
@@ -34,8 +35,7 @@ class Steps:
 
     def spans(self) -> list[tuple[datetime, datetime]]:
         """Return the start and the end of each step. The last step ends at `until`."""
-        begins = self.begins()
-        return list(zip(begins, [*begins[1:], self.until], strict=True))
+        return list(pairwise([*self.begins(), self.until]))
 
 
 def read_steps(

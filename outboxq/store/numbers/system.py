@@ -122,7 +122,6 @@ def tables_are_locked(store: Transactions) -> bool:
 def _read(store: Transactions, target: Target) -> System:
     store.ensure_schema(target)
     (found,) = target.run(server, store.values(target))
-    measures = target.dialect.measures_tables
     partitions = target.run(time_partitions.sizes) if target.dialect.has_partitions else []
     return System(
         at=found["now"],
@@ -130,7 +129,7 @@ def _read(store: Transactions, target: Target) -> System:
         oldest_code=found["oldest_code"],
         server=f"{found['name']} {found['version'].partition(' ')[0]}",
         size=found["size"],
-        tables=_sizes_of(target) if measures else [],
+        tables=_sizes_of(target) if target.dialect.measures_tables else [],
         snapshots=held_snapshots_in(target),
         partitions=[PartitionSize(**row) for row in partitions],
     )
