@@ -27,7 +27,7 @@ from ...model.wording import span
 from ..arguments import AnyId, identifier, parameters, positive
 from ..tasks.operations import OnChange, row_of
 from ..transactions import Transactions
-from .recovery import READ_LEASE, Lease, Recovered, recover_in, was_recovered
+from .recovery import READ_LEASE, Lease, Recovered, recover_in, were_recovered
 from .workers import LIVE_WITHIN, is_lost, worker
 
 
@@ -80,7 +80,7 @@ def recover_lost(store: Transactions, task_id: AnyId, *, reason: str = "", using
     """
     task_id = identifier(task_id)
 
-    def work(target: Target) -> tuple[Lease, Recovered]:
+    def work(target: Target) -> tuple[list[Lease], list[Recovered]]:
         held = find_running(target, task_id, store.values(target)["now"])
         if held is None:
             status = row_of(target, task_id)["status"]
@@ -96,9 +96,9 @@ def recover_lost(store: Transactions, task_id: AnyId, *, reason: str = "", using
                 f"task {task_id} was not recovered: {held.worker} has just reported, or another session has "
                 "locked the task; try again"
             )
-        return held.lease, found[0]
+        return [held.lease], found
 
-    _, recovered = store.run(work, using=using, committed=lambda target, found: was_recovered(target, *found))
+    _, [recovered] = store.run(work, using=using, committed=lambda target, found: were_recovered(target, *found))
     return recovered
 
 
@@ -140,25 +140,20 @@ def recover_all_lost(
     """
     worker_id, recovered, after = identifier(worker_id), Counter[TaskStatus](), _FIRST
 
-    def work(target: Target) -> tuple[list[RunningTask], list[Recovered]]:
-        held = _held_by_lost(store, target, worker_id, after)
+    def work(target: Target) -> tuple[list[Lease], list[Recovered]]:
+        leases = [one.lease for one in _held_by_lost(store, target, worker_id, after)]
         with target.atomic():
-            found = recover_in(store, target, [one.lease for one in held], reason=reason) if held else []
+            found = recover_in(store, target, leases, reason=reason) if leases else []
             if found and on_change is not None:
                 on_change(target, len(found))
-        return held, found
-
-    def committed(target: Target, batch: tuple[list[RunningTask], list[Recovered]]) -> bool:
-        held, found = batch
-        leases = {one.lease.id: one.lease for one in held}
-        return bool(found) and was_recovered(target, leases[found[0].id], found[0])
+        return leases, found
 
     while True:
-        held, found = store.run(work, using=using, committed=committed)
+        leases, found = store.run(work, using=using, committed=lambda target, found: were_recovered(target, *found))
         recovered.update(one.status for one in found)
-        if len(held) < _AT_ONCE:
+        if len(leases) < _AT_ONCE:
             return recovered
-        after = held[-1].lease.id
+        after = leases[-1].id
 
 
 def ensure_lost(store: Transactions, worker_id: AnyId, *, using: object = None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias
@@ -146,8 +146,7 @@ def recover(
         return _take_back(store, target, options, given)
 
     def committed(target: Target, found: list[Recovered]) -> bool:
-        first = next((lease for lease in leases or () if found and lease.id == found[0].id), None)
-        return first is not None and was_recovered(target, first, found[0])
+        return were_recovered(target, leases or (), found)
 
     if given == []:
         return []
@@ -173,9 +172,12 @@ def recover_in(store: Transactions, target: Target, leases: Sequence[Lease], *, 
     return _take_back(store, target, options, [astuple(lease) for lease in leases])
 
 
-def was_recovered(target: Target, lease: Lease, found: Recovered) -> bool:
-    """Return whether this recovery was committed, in case the database's answer was lost with the connection."""
-    return has_ended(target, lease, _RECOVERED_AS[found.status])
+def were_recovered(target: Target, leases: Iterable[Lease], found: Sequence[Recovered]) -> bool:
+    """Return whether the recovery of `found` from these leases was committed, in case the database's answer was lost
+    with the connection.
+    """
+    first = next((lease for lease in leases if found and lease.id == found[0].id), None)
+    return first is not None and has_ended(target, first, _RECOVERED_AS[found[0].status])
 
 
 def _counted_to(max_recoveries: int) -> dict[str, Any]:

@@ -170,10 +170,8 @@ def signal(kind: str, **values: Any) -> sa.Select[Any]:
     cells: list[Any] = []
     for name, type_of in _COLUMNS.items():
         value = values.get(name)
-        if value is None or isinstance(type_of, sa.BigInteger):
-            cells.append(sa.cast(sa.null() if value is None else value, type_of).label(name))
-        else:
-            cells.append(sa.type_coerce(value, type_of).label(name))
+        convert: Any = sa.cast if value is None or isinstance(type_of, sa.BigInteger) else sa.type_coerce
+        cells.append(convert(sa.null() if value is None else value, type_of).label(name))
     return sa.select(sa.literal_column(f"'{kind}'", sa.Text).label("kind"), *cells)
 
 
