@@ -2051,7 +2051,7 @@ MUTANTS = (
         "the fence does not check the lease token",
         "outboxq/store/claims/ends.py",
         (
-            (" lease.lease_token == given.lease_token,", ""),
+            ('lease.lease_token == r["given"].c.lease_token, ', ""),
             ("        execution.lease_token == claim.lease_token,\n", ""),
         ),
         ("tests/contract/test_finish.py",),
@@ -2060,10 +2060,7 @@ MUTANTS = (
         "the fence does not check the worker",
         "outboxq/store/claims/ends.py",
         (
-            (
-                "lease.lease_token == given.lease_token, lease.worker_id == worker_id\n",
-                "lease.lease_token == given.lease_token\n",
-            ),
+            (".c.lease_token, lease.worker_id == worker_id)", ".c.lease_token)"),
             ("        execution.worker_id == worker,\n", ""),
         ),
         ("tests/contract/test_finish.py",),

@@ -340,7 +340,7 @@ def end_unlocked(g: Grammar) -> Transition:
     return _changed(
         g,
         {
-            "held": lambda r: _held(g, r, r["given"].c.id),
+            "held": lambda r: lock_in_order(_there(g, r, r["given"].c.id)),
             "unlocked": lambda r: unlocked(g, r["held"].c.id),
             "freed": lambda r: _freed(g, r, r["unlocked"].c.id),
         },
@@ -414,7 +414,7 @@ def extend_leases(g: Grammar) -> Transition:
         given={**HELD, "lease_seconds": sa.Double(), **PROGRESS},
         steps={
             "there": lambda r: _there(g, r, r["given"].c.id),
-            "held": lambda r: _held(g, r, r["there"].c.id),
+            "held": lambda r: lock_in_order(_there(g, r, r["there"].c.id)),
             "beaten": beaten,
             "request": request,
         },
@@ -472,22 +472,25 @@ def fence(g: Grammar, ids: sa.ColumnElement[Any], claim: Any, worker: sa.ColumnE
     )
 
 
+def given_leases(
+    g: Grammar, r: Relations, ids: sa.ColumnElement[Any], *conditions: sa.ColumnElement[bool]
+) -> sa.Select[Any]:
+    """Select the leases on the tasks with these ids that meet all conditions, which may compare them with the batch."""
+    lease, given = task_leases.c, r["given"]
+    both = task_leases.join(given, lease.task_execution_id == given.c.id)
+    found = sa.select(lease.task_execution_id.label("id")).select_from(both)
+    return found.where(g.among(lease.task_execution_id, ids), *conditions)
+
+
+def lock_in_order(leases: sa.Select[Any]) -> sa.Select[Any]:
+    """Lock these leases, in id order. Skips leases that another transaction has locked."""
+    return leases.order_by(task_leases.c.task_execution_id).with_for_update(of=task_leases, skip_locked=True)
+
+
 def _there(g: Grammar, r: Relations, ids: sa.ColumnElement[Any]) -> sa.Select[Any]:
     """Select the leases that the worker still holds on the tasks with these ids."""
-    lease, given = task_leases.c, r["given"].c
-    return (
-        sa.select(lease.task_execution_id.label("id"))
-        .join_from(task_leases, r["given"], lease.task_execution_id == given.id)
-        .where(
-            g.among(lease.task_execution_id, ids), lease.lease_token == given.lease_token, lease.worker_id == worker_id
-        )
-    )
-
-
-def _held(g: Grammar, r: Relations, ids: sa.ColumnElement[Any]) -> sa.Select[Any]:
-    """Lock the leases that the worker still holds on the tasks with these ids, in id order. Skips locked leases."""
-    there = _there(g, r, ids).order_by(task_leases.c.task_execution_id)
-    return there.with_for_update(of=task_leases, skip_locked=True)
+    lease = task_leases.c
+    return given_leases(g, r, ids, lease.lease_token == r["given"].c.lease_token, lease.worker_id == worker_id)
 
 
 def _freed(g: Grammar, r: Relations, ids: sa.ColumnElement[Any]) -> Statement:

@@ -233,11 +233,7 @@ def _one_queue() -> sa.CTE:
 
 def _due_entries(g: Grammar, queues: sa.FromClause, budget: Any) -> sa.CTE:
     """Return the entries that have a key and have been due longest, up to `budget` per queue."""
-
-    def choose(entry: sa.FromClause) -> sa.Select[Any]:
-        return partition_keys.due_of(g, entry, queues).order_by(entry.c.available_at, entry.c.id)
-
-    rows, entry = g.each(queues, "due", choose, budget)
+    rows, entry = g.each(queues, "due", lambda entry: partition_keys.oldest_due_of(g, entry, queues), budget)
     columns = ("queue", "partition_key", "id", "priority", "available_at", "topic")
     return (
         sa.select(*(entry[name] for name in columns)).select_from(rows).cte("due_entries").prefix_with("MATERIALIZED")
@@ -310,14 +306,7 @@ def _near(g: Grammar, keys: sa.FromClause) -> Callable[[sa.FromClause], sa.Selec
     """Return a function that selects the due entries among the first entries of each key."""
 
     def choose(entry: sa.FromClause) -> sa.Select[Any]:
-        first = (
-            sa.select(*entry.c)
-            .where(same_key(entry, keys))
-            .order_by(entry.c.priority.desc(), entry.c.position)
-            .limit(_NEAR)
-            .correlate(keys)
-            .subquery("near_ones")
-        )
+        first = partition_keys.in_order(entry, keys).limit(_NEAR).correlate(keys).subquery("near_ones")
         # The order is repeated for the limit; the rows already come in this order.
         return (
             sa.select(*first.c)

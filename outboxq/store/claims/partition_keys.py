@@ -368,9 +368,7 @@ def _oldest_keys(g: Grammar, ranges: sa.FromClause, budget: Any) -> sa.FromClaus
     """Return the keys of the entries that have been due longest, up to `budget` entries in each queue. All keys share
     one rotation.
     """
-    rows, entry = g.each(
-        ranges, "due", lambda entry: due_of(g, entry, ranges).order_by(entry.c.available_at, entry.c.id), budget
-    )
+    rows, entry = g.each(ranges, "due", lambda entry: oldest_due_of(g, entry, ranges), budget)
     first, entries = sa.func.min(entry.available_at).label("first"), sa.func.count().label("entries")
     oldest = (
         sa.select(ranges.c.queue, entry.partition_key, first, entries)
@@ -445,6 +443,10 @@ def due_of(g: Grammar, entry: sa.FromClause, queues: sa.FromClause) -> sa.Select
     return sa.select(*entry.c).where(*mine)
 
 
+def oldest_due_of(g: Grammar, entry: sa.FromClause, queues: sa.FromClause) -> sa.Select[Any]:
+    return due_of(g, entry, queues).order_by(entry.c.available_at, entry.c.id)
+
+
 def _claim_heads(g: Grammar, given: sa.FromClause) -> Statement:
     rows, head = _heads(g, given)
     due = (head.available_at <= g.now, wanted(g, head.topic))
@@ -456,11 +458,12 @@ def _claim_heads(g: Grammar, given: sa.FromClause) -> Statement:
 
 def _heads(g: Grammar, keys: sa.FromClause) -> tuple[sa.FromClause, Any]:
     """Join each of these keys with its head."""
+    return g.each(keys, "head", lambda entry: in_order(entry, keys))
 
-    def choose(entry: sa.FromClause) -> sa.Select[Any]:
-        return sa.select(*entry.c).where(same_key(entry, keys)).order_by(entry.c.priority.desc(), entry.c.position)
 
-    return g.each(keys, "head", choose)
+def in_order(entry: sa.FromClause, keys: sa.FromClause) -> sa.Select[Any]:
+    """Select the entries of these keys, the head of each key first."""
+    return sa.select(*entry.c).where(same_key(entry, keys)).order_by(entry.c.priority.desc(), entry.c.position)
 
 
 def _next_head(g: Grammar, source: sa.FromClause, name: str, after: sa.ColumnElement[str]) -> tuple[sa.FromClause, Any]:

@@ -37,7 +37,7 @@ from .. import task_rows
 from ..arguments import positive
 from ..transactions import Transactions
 from .claim_sql import value_for
-from .ends import A_MOMENT, HELD, fence, has_ended, unlocked
+from .ends import A_MOMENT, HELD, fence, given_leases, has_ended, lock_in_order, unlocked
 from .sleeping_workers import SleepingWorkers
 
 _DUE_AT_ONCE = 500
@@ -401,16 +401,8 @@ def _expired(g: Grammar) -> sa.Select[Any]:
 def _seen(g: Grammar, r: Relations) -> sa.Select[Any]:
     """Select the leases that have not been extended, ended or claimed again since they were read, in id order."""
     lease, given = task_leases.c, r["given"].c
-    return (
-        sa.select(lease.task_execution_id.label("id"))
-        .join_from(task_leases, r["given"], lease.task_execution_id == given.id)
-        .where(
-            g.among(lease.task_execution_id, given.id),
-            *(lease[name] == given[name] for name in ("lease_token", "worker_id", "lease_expires_at")),
-        )
-        .order_by(lease.task_execution_id)
-        .with_for_update(of=task_leases, skip_locked=True)
-    )
+    unchanged = (lease[name] == given[name] for name in ("lease_token", "worker_id", "lease_expires_at"))
+    return lock_in_order(given_leases(g, r, given.id, *unchanged))
 
 
 def _freed(g: Grammar, r: Relations) -> Statement:

@@ -37,6 +37,7 @@ from ..arguments import AnyId, identifier, positive
 from ..claims.claim_sql import same_key, value_for
 from ..claims.limits import limits_keys, states_of
 from ..claims.lost_workers import find_running, first_running
+from ..claims.partition_keys import in_order
 from ..claims.unknown_runs import releases_as_unknown
 from ..claims.workers import LiveWorker, live_workers
 from ..producing import batches_sql
@@ -413,13 +414,12 @@ def waiting(g: Grammar) -> sa.Select[Any]:
     ids = (_entry.task_execution_id.label("id"), _entry.id.label("entry_id"))
     page = sa.select(*ids, *columns).where(among).cte("page").prefix_with("MATERIALIZED")
     set_up, claim, first = _of_queues(g, page.c.queue), partition_claims.alias("claim"), task_outbox.alias("first")
-    head = sa.select(first.c.task_execution_id).where(same_key(first, page))
-    head = head.order_by(first.c.priority.desc(), first.c.position).limit(1)
+    head = in_order(first, page).limit(1)
     taken = sa.select(claim.c.held).where(same_key(claim, page))
     return sa.select(
         *(page.c[name] for name in ("id", "entry_id", "available_at", "priority")),
         g.now.label("now"),
-        value_for(page, head).label("head"),
+        value_for(page, head.with_only_columns(first.c.task_execution_id)).label("head"),
         value_for(page, head.with_only_columns(first.c.available_at)).label("head_due"),
         value_for(page, taken.with_only_columns(claim.c.task_execution_id)).label("owner"),
         value_for(page, taken).label("held"),

@@ -211,40 +211,31 @@ def series(g: Grammar) -> sa.Select[Any]:
     The sums are floats, because integers could overflow in the database, and 15 digits are enough for a chart. Each
     step costs one lookup in the primary key, however many samples there are.
     """
-    moments = _last_of_steps(g)
+    begins_at, rows = _last_of_steps(g)
     wanted = sa.or_(_queue.is_(None), _sample.queue == _queue)
-    numbers = (
-        sa.func.sum(
-            sa.cast(sa.case((wanted, _sample[name]), else_=sa.literal_column("0")), sa.Double), type_=sa.Double
-        ).label(name)
-        for name in STATES
-    )
-    return (
-        sa.select(moments.c.begins_at.label("begins_at"), *numbers)
-        .select_from(moments.join(queue_samples, _sample.at == moments.c.at))
-        .group_by(moments.c.begins_at)
-    )
+    counts = {name: sa.case((wanted, _sample[name]), else_=sa.literal_column("0")) for name in STATES}
+    sums = (sa.func.sum(sa.cast(one, sa.Double), type_=sa.Double).label(name) for name, one in counts.items())
+    return sa.select(begins_at.label("begins_at"), *sums).select_from(rows).group_by(begins_at)
 
 
 def by_queue(g: Grammar) -> sa.Select[Any]:
     """Select, for each of :steps, the number of due tasks in each queue in the step's last sample, up to :most rows,
     newest steps first.
     """
-    moments = _last_of_steps(g)
-    return (
-        sa.select(moments.c.begins_at.label("begins_at"), _sample.queue, _sample.due)
-        .select_from(moments.join(queue_samples, _sample.at == moments.c.at))
-        .order_by(moments.c.begins_at.desc())
-        .limit(sa.bindparam("most", type_=sa.BigInteger, required=True))
-    )
+    begins_at, rows = _last_of_steps(g)
+    found = sa.select(begins_at.label("begins_at"), _sample.queue, _sample.due).select_from(rows)
+    return found.order_by(begins_at.desc()).limit(sa.bindparam("most", type_=sa.BigInteger, required=True))
 
 
-def _last_of_steps(g: Grammar) -> sa.CTE:
-    """Select the time of the last sample in each of :steps; NULL for a step without a sample."""
+def _last_of_steps(g: Grammar) -> tuple[Any, sa.FromClause]:
+    """Return the start of each of :steps, and its relation: the steps, joined with the rows of the last sample in each
+    of them.
+    """
     step = g.rows("steps", STEPS)
     in_step = (_sample.at >= step.c.begins_at, _sample.at < step.c.ends_at)
     last = sa.select(sa.func.max(_sample.at, type_=Instant)).where(*in_step).correlate(step).scalar_subquery()
-    return sa.select(step.c.begins_at, last.label("at")).cte("moments").prefix_with("MATERIALIZED")
+    moments = sa.select(step.c.begins_at, last.label("at")).cte("moments").prefix_with("MATERIALIZED")
+    return moments.c.begins_at, moments.join(queue_samples, _sample.at == moments.c.at)
 
 
 def thin_out(g: Grammar) -> sa.Delete:
