@@ -11,6 +11,7 @@ from ...database import queue_order
 from ...database.grammar import Grammar, sql_literal
 from ...database.tables import execution_events, idempotency_keys, partition_claims, task_executions
 from ...model import TERMINAL, EventType, OnDeadLetter
+from ..claims.claim_sql import same_key
 from .check import (
     ENDS,
     EVENT,
@@ -42,14 +43,11 @@ may run at once; their leases are counted.
 HOLDING = sa.and_(_HAS_KEY, FAILED, EXECUTION.on_dead_letter == sql_literal(OnDeadLetter.HOLD))
 """A condition that tests whether the task is Failed with `on_dead_letter=hold`, in which case it keeps its key."""
 CLAIM_OF_TASK = sa.select(_claim.task_execution_id).where(
-    _claim.task_execution_id == EXECUTION.id,
-    _claim.queue == EXECUTION.queue,
-    _claim.partition_key == EXECUTION.partition_key,
+    _claim.task_execution_id == EXECUTION.id, same_key(partition_claims, task_executions)
 )
 TASK_OF_CLAIM = sa.select(EXECUTION.id).where(
     EXECUTION.id == _claim.task_execution_id,
-    EXECUTION.queue == _claim.queue,
-    EXECUTION.partition_key == _claim.partition_key,
+    same_key(task_executions, partition_claims),
     sa.or_(sa.and_(RUNNING_WITH_KEY, _claim.held == sa.false()), sa.and_(HOLDING, _claim.held == sa.true())),
 )
 
