@@ -109,7 +109,8 @@ class OpenTelemetryHook(Hook):
         ) as span:
             began, failure, count = time.perf_counter(), {}, sent.count or 1
             try:
-                yield _injected(sent.headers)
+                propagate.inject(carrier := dict[str, str]())
+                yield with_baggage(carrier, sent.headers)
                 count = sum(handle.created or handle.replaced for handle in sent.handles)
                 if sent.pipeline_execution_id is not None:
                     span.set_attribute("messaging.batch.message_count", len(sent.handles))
@@ -246,13 +247,6 @@ def _without_type(attributes: Mapping[str, str]) -> dict[str, str]:
 def _of_group(pipeline_execution_id: UUID | None) -> dict[str, str]:
     """Return the attribute that identifies the tasks that were written together."""
     return {} if pipeline_execution_id is None else {"messaging.message.conversation_id": str(pipeline_execution_id)}
-
-
-def _injected(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers that carry the current context. The baggage in `headers` is kept."""
-    carrier: dict[str, str] = {}
-    propagate.inject(carrier)
-    return with_baggage(carrier, headers)
 
 
 def _record(span: Span, error: BaseException) -> dict[str, str]:

@@ -134,7 +134,10 @@ class Scope:
         if home is None and (bind := _bind_of(session)) is not None:
             home = bind.engine  # the session may read with a different engine
         if home is not None and within is None:
-            store = _through(home, store)
+            _check_database(home, store.bound_engine)
+            # With the sessions' engine, its configuration applies: search path, foreign keys and schema map.
+            if home is not store.engine:
+                store = type(store)(home, schema=store.schema, clock=store.clock, gone=store.gone)
         with store.unit(using=within) as unit, self.own():
             try:
                 join(session, unit.connection, home)
@@ -184,16 +187,6 @@ class _SessionUnitOfWork:
                 self.session.commit()
         self._unit.flush()
         self._is_flushed = True
-
-
-def _through(home: Engine, store: Store) -> Store:
-    """Return a store that uses the sessions' engine, so that the engine's configuration applies: search path, foreign
-    keys and schema map.
-    """
-    _check_database(home, store.bound_engine)
-    if home is store.engine:
-        return store
-    return type(store)(home, schema=store.schema, clock=store.clock, gone=store.gone)
 
 
 def join(session: Session, connection: Connection, home: Engine | None = None) -> None:

@@ -26,7 +26,7 @@ from ..signals import handle_stop_signals, in_main_thread
 from ..timeouts import join
 from ..upkeep import ServiceThread
 from .sender import Sender
-from .waiting import waiting_for
+from .waiting import FileWaiting, NotifiedWaiting, Waiting
 
 log = logging.getLogger("outboxq.relay")
 
@@ -53,12 +53,11 @@ class Senders:
         self._stopping = threading.Event()
         self.id = worker_id or uuid4()
         self._store = store.reserved(self._gone)
-        self._waiting = waiting_for(
-            self._store,
-            [one.declared.name for one in relays],
-            notifications=notifications,
-            listen_url=listen_url,
-            commits_of=store.engine,
+        names = [one.declared.name for one in relays]
+        self._waiting: Waiting = (
+            FileWaiting(self._store, names, notifications=notifications, commits_of=store.engine)
+            if store.dialect.one_writer
+            else NotifiedWaiting(self._store, names, notifications=notifications, listen_url=listen_url)
         )
         self.senders = [
             Sender(

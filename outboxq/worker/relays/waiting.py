@@ -31,14 +31,6 @@ class Waiting(Protocol):
         """Wake all threads. From then on, `wait` returns immediately."""
 
 
-def waiting_for(
-    store: Store, relays: Collection[str], *, notifications: bool, listen_url: str | None, commits_of: Engine | None
-) -> Waiting:
-    if store.dialect.one_writer:
-        return FileWaiting(store, relays, notifications=notifications, commits_of=commits_of)
-    return NotifiedWaiting(store, relays, notifications=notifications, listen_url=listen_url)
-
-
 class NotifiedWaiting:
     """Listens on one connection for all relays in the process (PostgreSQL)."""
 
