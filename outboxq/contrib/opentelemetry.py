@@ -164,7 +164,9 @@ class OpenTelemetryHook(Hook):
         base = trace.set_span_in_context(INVALID_SPAN)  # a task's only parent is its enqueue
         parent = propagate.extract(context.headers, context=base)
         origin = trace.get_current_span(parent).get_span_context()
-        if self._begins_trace(context):
+        waited = context.claim.started_at - context.created_at
+        # After a long wait, a backend may have closed the enqueue's trace.
+        if context.attempt > 1 or context.schedule is not None or waited > self._same_trace_for:
             parent = trace.set_span_in_context(INVALID_SPAN, parent)
         return parent, [Link(origin)] if origin.is_valid else []
 
@@ -189,13 +191,6 @@ class OpenTelemetryHook(Hook):
             span.set_status(Status(StatusCode.ERROR, "the lease was lost"))
         self._process_seconds.record(time.perf_counter() - attempt.began, {**of_task, **attempt.failure})
         span.end()
-
-    def _begins_trace(self, context: TaskContext) -> bool:
-        """Return whether the attempt begins a new trace. This is the case for a retry, for a schedule's task, and for
-        an attempt so long after the enqueue that a backend may have closed the enqueue's trace.
-        """
-        waited = context.claim.started_at - context.created_at
-        return context.attempt > 1 or context.schedule is not None or waited > self._same_trace_for
 
     def _of(self, context: TaskContext) -> dict[str, Any]:
         """Return the attributes of an attempt's span, except those that all operations have."""

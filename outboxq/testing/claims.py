@@ -69,7 +69,8 @@ class Series:
         well.
         """
         store = self.claimer.store
-        if not (_ends_alone(outcome) and self.may_go_on()):
+        ends_alone = outcome.event_type is EventType.COMPLETED and not is_batch(outcome.claim.pipeline_execution_id)
+        if not (ends_alone and self.may_go_on()):  # otherwise, a batch would have to be counted, for example
             return store.finish([outcome])
 
         def work(target: Target) -> frozenset[UUID]:
@@ -96,8 +97,3 @@ class Series:
             return None
         with clock.at(self.moment):
             return self.claimer.claim(self.queues, using=target)
-
-
-def _ends_alone(outcome: Outcome) -> bool:
-    """Return whether the outcome can be committed without further work, such as counting a batch."""
-    return outcome.event_type is EventType.COMPLETED and not is_batch(outcome.claim.pipeline_execution_id)

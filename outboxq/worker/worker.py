@@ -357,7 +357,8 @@ class Worker(Answering):
         self._write_outcomes(deadline)
         unfinished = parts.handback.give_back(_GIVE_BACK_TIMEOUT)
         self._stop_services(deadline)
-        self._stop_senders(deadline)
+        if parts.senders is not None:  # each sender finishes the batch that it is publishing
+            parts.senders.stop(timedelta(seconds=max(_GIVE_BACK_TIMEOUT, deadline - time.monotonic())))
         self._end_handlers(deadline)
         parts.hooks.stopped()
         self._disconnect(for_good=True)
@@ -401,11 +402,6 @@ class Worker(Answering):
         for service in parts.services:
             longest = _LAST_COUNTS_TIMEOUT if service is parts.metrics else 0.0
             join(service, max(_GIVE_BACK_TIMEOUT / 4, min(longest, deadline - time.monotonic())))
-
-    def _stop_senders(self, deadline: float) -> None:
-        """Wait for the relay senders, each of which finishes the batch that it is publishing."""
-        if (senders := self._parts.senders) is not None:
-            senders.stop(timedelta(seconds=max(_GIVE_BACK_TIMEOUT, deadline - time.monotonic())))
 
     def _end_handlers(self, deadline: float) -> None:
         """End the child processes, so that their handlers are killed. Stop enforcing timeouts and keeping log lines."""

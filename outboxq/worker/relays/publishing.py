@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from ...model.cloud_events import CloudEvent
-from ...model.transports import Confirmed, Outcome, Refused, Transport, Unsure
+from ...model.transports import Confirmed, Refused, Transport, Unsure
 
 _TRIES = 3
 """If this many consecutive calls with a single event raise errors, that event may be refused."""
@@ -124,7 +124,10 @@ def _call(transport: Transport, messages: Sequence[Message], deadline: float, re
     """
     try:
         outcomes = transport.publish([one.event for one in messages], deadline)
-        _check(outcomes, len(messages))
+        if len(outcomes) != len(messages) or not all(isinstance(one, Confirmed | Refused | Unsure) for one in outcomes):
+            raise TypeError(
+                f"publish() must return one Confirmed, Refused or Unsure for each of {len(messages)} events"
+            )
     except Exception as error:  # noqa: BLE001 - a transport may raise anything, and the relay has to continue
         report.raised = True
         report.unsure |= dict.fromkeys((one.id for one in messages), f"{type(error).__name__}: {error}")
@@ -140,11 +143,6 @@ def _call(transport: Transport, messages: Sequence[Message], deadline: float, re
                 report.confirmed.append(one.id)
         report.unsure.pop(one.id, None)  # an earlier call with this event may have raised an error
     return True
-
-
-def _check(outcomes: Sequence[Outcome], number: int) -> None:
-    if len(outcomes) != number or not all(isinstance(one, Confirmed | Refused | Unsure) for one in outcomes):
-        raise TypeError(f"publish() must return one Confirmed, Refused or Unsure for each of {number} events")
 
 
 def _search(transport: Transport, messages: Sequence[Message], deadline: float, report: Report) -> None:

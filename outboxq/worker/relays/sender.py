@@ -190,22 +190,19 @@ class Sender(threading.Thread):
     def _work_on_all(self) -> list[RelayLook]:
         """Publish the next batches of each shard. Returns the result of the last search in each shard, except for
         shards whose leases are lost.
+
+        Each round begins with a different shard, because after a failure, the shards behind the failed one do not
+        publish.
         """
-        shards = self._in_turn()
+        shards = list(self._shards.values())
+        self._round += 1
+        first = self._round % max(1, len(shards))
+        shards = shards[first:] + shards[:first]
         if len(shards) == 1 or not all(one.connection.is_own for one in shards):
             looks = [self._work(one) for one in shards]
         else:
             looks = _at_once(self._work, shards)
         return [one for one in looks if one is not None]
-
-    def _in_turn(self) -> list[Shard]:
-        """Return the shards. Each round begins with a different shard, because after a failure, the shards behind the
-        failed one do not publish.
-        """
-        shards = list(self._shards.values())
-        self._round += 1
-        first = self._round % max(1, len(shards))
-        return shards[first:] + shards[:first]
 
     def _until_look(self, looks: Sequence[RelayLook]) -> float:
         """Return the number of seconds for which the sender may sleep. If the sender has not announced that it is about
