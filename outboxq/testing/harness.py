@@ -373,7 +373,8 @@ class Harness(Answering):
         """
 
         def may_go_on() -> bool:
-            return self._transaction.is_flushed and not recovers and not self._is_behind()
+            is_behind = self.app.subscriptions != self._subscribed or self.app.tasks.schedules != self._declared
+            return self._transaction.is_flushed and not recovers and not is_behind
 
         series = Series(claimer=self._claimer, queues=queues, planted=planted, may_go_on=may_go_on)
         self._transaction.flush()
@@ -431,10 +432,6 @@ class Harness(Answering):
         if (schedules := self.app.tasks.schedules) != self._declared:
             self.app.sync_schedules()
             self._declared = schedules
-
-    def _is_behind(self) -> bool:
-        """Return whether `_subscribe` would store anything."""
-        return self.app.subscriptions != self._subscribed or self.app.tasks.schedules != self._declared
 
     def _begin_schedules(self) -> None:
         """Make the schedules in the code begin now if the test has set the clock to a time before they were stored."""

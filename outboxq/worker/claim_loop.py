@@ -173,7 +173,9 @@ class ClaimLoop(threading.Thread):
             return False
         if limit < 1:
             return False
-        idle = self.burst and self._is_idle()
+        # If no handler is running and every outcome is written, a claim finds every task that exists.
+        idle = self.burst and self.pool.in_flight == 0 and self.completer.flush(_LONGEST_PAUSE)
+        idle = idle and not self.completer.has_locked
         if idle:
             self.cursor.floors.expect()
         self.leases.on_failpoint(Failpoint.BEFORE_CLAIM)
@@ -320,13 +322,6 @@ class ClaimLoop(threading.Thread):
         self.leases.on_failpoint(Failpoint.BEFORE_SLEEP)
         self.distributor.wait_for_work(_STUCK_AFTER if self.pool.queued else None)
         self.leases.on_failpoint(Failpoint.AFTER_SLEEP)
-
-    def _is_idle(self) -> bool:
-        """Return whether no handler is running and every outcome is written. If so, a claim finds every task that
-        exists.
-        """
-        written = self.pool.in_flight == 0 and self.completer.flush(_LONGEST_PAUSE)
-        return written and not self.completer.has_locked
 
     def _give_back(self, claims: Sequence[ActiveClaim], reason: str, *, delay: timedelta = timedelta(0)) -> None:
         """Release claims whose handlers have not begun. These claims do not count toward `max_tasks`."""

@@ -167,8 +167,9 @@ class Sender(threading.Thread):
             self._busy += 1
             self._is_ending = False
             self._pause = _FIRST_PAUSE
-            if self._busy == _BUSY_AFTER:
-                self._withdraw()
+            if self._busy == _BUSY_AFTER and self._announced_until > self._clock():
+                self._announced_until = 0.0
+                self._store.relays.wake(self.name_of_relay, self._worker_id)
             return 0.0
         self._busy = 0
         has_all = len(self._shards) == self._number or self._finds_none_free
@@ -233,11 +234,6 @@ class Sender(threading.Thread):
         for one in self._shards.values():
             one.cursor = replace(one.cursor, mark_xact=0, mark_sequence=0)
             one.is_proven = False
-
-    def _withdraw(self) -> None:
-        if self._announced_until > self._clock():
-            self._announced_until = 0.0
-            self._store.relays.wake(self.name_of_relay, self._worker_id)
 
     def _take(self) -> None:
         """Lease one more shard if that is due and not all shards are leased."""
