@@ -339,15 +339,13 @@ def _starts_worker(arguments: Sequence[str]) -> bool:
     """Return whether these arguments of the `flask` program start a worker."""
     words = iter(arguments)
     for word in words:
-        if word in _WITH_VALUES:
-            next(words, None)
+        if word in {"-A", "--app", "-e", "--env-file"}:
+            next(words, None)  # the option's value is a separate word
         elif not word.startswith("-"):
             return word == "outboxq" and starts_worker(list(words))
     return False
 
 
-_WITH_VALUES = {"-A", "--app", "-e", "--env-file"}
-"""The options of `flask` whose values are separate words."""
 _PUSH = "push an application context (with app.app_context():)"
 _SAY = "write using(session) with the session or connection that owns the transaction, or using(outbox) for a separate transaction"
 

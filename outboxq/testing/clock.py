@@ -54,7 +54,7 @@ class Clock(Answering):
         clock are due.
         """
         real = datetime.now(UTC)
-        moment = min([self._running(real), *(one - _INSTANT for one in self._later)])
+        moment = min([self._running(real), *(one - timedelta(microseconds=1) for one in self._later)])
         if moment > self._now:
             self._move(moment, real)
 
@@ -90,6 +90,3 @@ class Clock(Answering):
     def _running(self, real: datetime) -> datetime:
         """Return the time that the clock would show at the real time `real` if it had kept running."""
         return self._now + (real - self._moved)
-
-
-_INSTANT = timedelta(microseconds=1)

@@ -46,8 +46,6 @@ FRESH_FOR: Final = 5.0
 PATIENCE: Final = 2.0
 """Seconds for which a scrape waits for the database."""
 
-_WINDOW = timedelta(minutes=1)
-
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
 
@@ -256,7 +254,7 @@ class Gauges:
     def read(cls, store: Store) -> Self:
         """Read the numbers. The window is short, because statistics for a short window are the cheapest."""
         return cls(
-            queues=store.stats(window=_WINDOW),
+            queues=store.stats(window=timedelta(minutes=1)),
             tables=store.table_sizes(),
             schedules=next_ticks(store),
             snapshots=store.held_snapshots(),
