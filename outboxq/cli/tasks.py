@@ -13,13 +13,13 @@ from uuid import UUID
 import click
 
 from ..errors import InvalidTransition
-from ..model import TERMINAL, TaskExecution, TaskStatus
+from ..model import TERMINAL, TaskExecution, TaskStatus, Waiting
 from ..model.batches import UNCLOSED, BatchKind, BatchStatus
 from ..model.display import as_json
 from ..model.wording import brief, grouped, plain, plural
 from ..operating.reading import STATES, read_argument, read_state, state_of
 from ..operating.verb import Noun, Verb
-from ..operating.verbs import CANCEL, CANCEL_BATCH, DISCARD, REDRIVE
+from ..operating.verbs import CANCEL, CANCEL_BATCH, DISCARD, REDRIVE, RUN_NOW
 from .bulk import Chosen, change_all, choosing, ensure_known, oldest
 from .changes import (
     Exactly,
@@ -37,7 +37,6 @@ from .database import database_options, database_options_after_ids, front_end, w
 from .groups import Group
 from .log import PAYLOAD
 from .parameters import OF_DEAD_LETTERS, OF_TASKS, TASK_ID, Read, filtered, flag, number_option, option
-from .run_now import run_now
 from .task_report import history, report, rerun, state_at, steps
 
 if TYPE_CHECKING:
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
 
 SORTS: Final = {"duration": "ran", "wait": "waited"}
 """The sort orders of `task list`, and the names of their columns."""
+_LATER: Final = {state.value: state for state in (Waiting.DELAYED, Waiting.RETRYING)}
 
 
 @click.group(cls=Group)
@@ -245,7 +245,50 @@ def cancel(store: Store, *, task_id: str | None, status: str | None, force: bool
     carry_out(store, CANCEL, found, reason=chosen.reason, force=force)
 
 
-for _command in (history, state_at, steps, rerun, run_now):
+@task.command("run-now")
+@click.argument("task_id", required=False, type=TASK_ID)
+@choosing(
+    RUN_NOW,
+    OF_TASKS,
+    option("--status", type=click.Choice(list(_LATER)), help="Only delayed tasks, or only retrying tasks."),
+    everything="Run every delayed and retrying task.",
+    most="Maximum number of tasks, oldest first.",
+    database=database_options,
+)
+def run_now(store: Store, *, task_id: str | None, status: str | None, chosen: Chosen) -> None:
+    """Make a delayed or retrying task, or all matching tasks, due now.
+
+    Give the id of a task, or filters, or --all. Pauses, limits and partition keys still apply.
+    """
+    if status is not None:
+        chosen.wanted["waiting"] = _LATER[status]
+    chosen.check((task_id,) if task_id else (), noun="a task")
+    if task_id is None:
+        first = partial(oldest, store, chosen.wanted, name="waiting", states=_LATER.values(), status=TaskStatus.READY)
+        change_all(
+            store,
+            RUN_NOW,
+            chosen,
+            act=store.run_all_now,
+            count=store.count_later,
+            first=first,
+            noun="delayed and retrying tasks",
+            happened="enqueued",
+            done="made due",
+            others="become due or ended in the meantime",
+        )
+        return
+    found = store.find(task_id)
+    if chosen.dry_run:
+        if (now := store.get(found).status) is not TaskStatus.READY:
+            raise InvalidTransition(f"task {found} is {now} and cannot be rescheduled")
+        would = store.explain(found)
+        tell(f"{found} would be due now: {would.sentence}", {"id": found, "reason": would.reason})
+        return
+    carry_out(store, RUN_NOW, found, reason=chosen.reason)
+
+
+for _command in (history, state_at, steps, rerun):
     task.add_command(_command)
 add_verbs(task, Noun.TASK)
 
