@@ -15,21 +15,11 @@ import click
 
 from ..model.unknown_options import nearest, no_queue, no_task_name
 from ..operating.verb import Verb
-from .changes import (
-    FEW,
-    Counted,
-    changed,
-    confirmation_options,
-    confirmed,
-    outcome,
-    present_operator,
-    progress,
-    up_to,
-    with_fields,
-)
+from .changes import FEW, Counted, changed, confirmation_options, confirmed, outcome, progress, up_to
 from .console import EXIT_NOT_FOUND, fail, tell
 from .database import present_outbox
 from .parameters import Add, Command, filtered, flag, in_words, number_option, stacked
+from .verbs import present_operator, with_fields
 
 if TYPE_CHECKING:
     from ..store import Count, Store

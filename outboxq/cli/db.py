@@ -21,11 +21,12 @@ from ..model.wording import brief, plain, plural, short, size
 from ..operating.fields import REASON
 from ..operating.verb import Noun
 from . import database
-from .changes import FEW, Exactly, add_verbs, adding, changed, confirmation_options, confirmed, progress, with_fields
+from .changes import FEW, Exactly, changed, confirmation_options, confirmed, progress
 from .console import EXIT_SCHEMA, command_on_database, fail, merged, show, tell, wants_json, write_json
 from .database import any_schema, app_argument, app_option, database_options, rounds_options, schema_option, url_option
 from .groups import Group
 from .parameters import SPAN, choice_option, flag, number_option, option, repeated, span_option
+from .verbs import add_verbs, adding, with_fields
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine

@@ -19,7 +19,7 @@ from ..model.actions import CommandAction
 from ..model.relays import RELAY_PREFIX, task_of
 from ..model.wording import short
 from ..operating.fields import REASON
-from .changes import FEW, Exactly, changed, confirmation_options, confirmed, recorded, with_fields
+from .changes import FEW, Exactly, changed, confirmation_options, confirmed
 from .console import EXIT_NOT_FOUND, fail, merged, show, tell, wants_json
 from .database import database_options, database_options_after_ids, present_outbox
 from .groups import Group
@@ -36,6 +36,7 @@ from .parameters import (
     span_option,
     stacked,
 )
+from .verbs import recorded, with_fields
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -10,11 +10,11 @@ import click
 from ..model.unknown_options import no_queue
 from ..model.wording import brief, grouped, plain, rate_of
 from ..operating.verb import Noun, Outcome
-from .changes import add_verbs, note_no_change
 from .console import EXIT_NOT_FOUND, add_table, card, fail, in_utc, merged, show, wants_json, write_json
 from .database import database_options, front_end
 from .groups import Group
 from .parameters import QUEUE
+from .verbs import add_verbs, note_no_change
 from .workers import order_of
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from ..model.workers import SourceState
 from ..operating.verb import Noun
 from ..operating.verbs import REMOVE_RELAY
 from . import database
-from .changes import Exactly, add_verbs, changed, confirmation_options, confirmed, present_operator, with_fields
+from .changes import Exactly, changed, confirmation_options, confirmed
 from .console import (
     EXIT_NOT_FOUND,
     Lines,
@@ -37,6 +37,7 @@ from .console import (
 from .database import app_argument, app_option, database_options, database_options_after_ids, opens_app
 from .groups import Group
 from .parameters import flag, listen_options, repeated, span_option
+from .verbs import add_verbs, present_operator, with_fields
 
 if TYPE_CHECKING:
     from ..store import Store

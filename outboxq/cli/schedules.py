@@ -23,18 +23,7 @@ from ..operating.fields import REASON, checked
 from ..operating.reading import read_rule, read_span, read_zone
 from ..operating.verb import Noun, Outcome, with_changes
 from ..operating.verbs import EDIT, REMOVE
-from .changes import (
-    Exactly,
-    add_verbs,
-    carry_out,
-    changed,
-    confirmed,
-    note_no_change,
-    recorded,
-    say,
-    with_fields,
-    yes_option,
-)
+from .changes import Exactly, changed, confirmed, yes_option
 from .console import card, in_utc, json_option, merged, show, speaking_plainly, table, tell, wants_json, write_json
 from .database import database_options, present_outbox
 from .groups import Group
@@ -51,6 +40,7 @@ from .parameters import (
     option,
     span_option,
 )
+from .verbs import add_verbs, carry_out, note_no_change, recorded, say, with_fields
 
 if TYPE_CHECKING:
     from ..store import Store

@@ -19,11 +19,12 @@ from ..model.batches import is_batch
 from ..model.running import Step
 from ..model.wording import plural, short, span
 from ..operating.fields import REASON, TAKE_KEY_BACK
-from .changes import FEW, Exactly, changed, confirmation_options, confirmed, present_operator, recorded, with_fields
+from .changes import FEW, Exactly, changed, confirmation_options, confirmed
 from .console import EXIT_NOT_FOUND, add_table, card, fail, in_utc, merged, show, table, tell, wants_json, write_json
 from .database import database_options, with_cures
 from .log import HANDLER_LOG, HEAD, PAYLOAD, SPARE, lines, record_of, wait_of
 from .parameters import INSTANT, TASK_ID, flag, option
+from .verbs import present_operator, recorded, with_fields
 
 if TYPE_CHECKING:
     from ..store import Explanation, Store

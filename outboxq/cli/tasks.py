@@ -21,23 +21,14 @@ from ..operating.reading import STATES, read_argument, read_state, state_of
 from ..operating.verb import Noun, Verb
 from ..operating.verbs import CANCEL, CANCEL_BATCH, DISCARD, REDRIVE, RUN_NOW
 from .bulk import Chosen, change_all, choosing, ensure_known, oldest
-from .changes import (
-    Exactly,
-    add_verbs,
-    carry_out,
-    changed,
-    confirmation_options,
-    confirmed,
-    present_operator,
-    progress,
-    with_fields,
-)
+from .changes import Exactly, changed, confirmation_options, confirmed, progress
 from .console import add_table, card, in_utc, merged, show, tell, wants_json, write_json
 from .database import database_options, database_options_after_ids, front_end, with_cures
 from .groups import Group
 from .log import PAYLOAD
 from .parameters import OF_DEAD_LETTERS, OF_TASKS, TASK_ID, Read, filtered, flag, number_option, option
 from .task_report import history, report, rerun, state_at, steps
+from .verbs import add_verbs, carry_out, present_operator, with_fields
 
 if TYPE_CHECKING:
     from ..model.batches import Batch

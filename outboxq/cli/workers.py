@@ -16,22 +16,14 @@ from ..model.workers import WorkerOrder, WorkerState, sources_of
 from ..operating.fields import REASON
 from ..operating.verb import Noun
 from ..operating.worker_verbs import RECOVER_WORKER, STACKS
-from .changes import (
-    FEW,
-    Exactly,
-    add_verbs,
-    carry_out,
-    confirmation_options,
-    confirmed,
-    present_operator,
-    with_fields,
-)
+from .changes import FEW, Exactly, confirmation_options, confirmed
 from .console import EXIT_NOT_FOUND, add_table, card, fail, in_utc, merged, show, tell, wants_json, write_json
 from .database import database_options
 from .groups import Group
 from .log import PAYLOAD
 from .parameters import QUEUE, flag, option, span_option
 from .relays import receiver_lines
+from .verbs import add_verbs, carry_out, present_operator, with_fields
 
 if TYPE_CHECKING:
     from ..store import LiveWorker, Store
