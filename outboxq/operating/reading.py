@@ -28,8 +28,6 @@ _SPAN = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d{1,6})?)s)?(
 _UNITS = ("days", "hours", "minutes", "seconds", "milliseconds")
 _WITH_OFFSET = "write it with a UTC offset, like 2026-11-23T02:30Z or 2026-11-23T03:30+01:00"
 
-_IN_UTC = "write a time in UTC, such as 2026-11-30 14:05"
-
 
 def read_span(text: str) -> timedelta:
     """Return a span of time: 90d, 7d12h, 30m, 45s, 0.5s, 500ms."""
@@ -69,7 +67,9 @@ def read_utc(text: str, name: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidArgument(f"{name} is not a time: {_IN_UTC}, not {text!r}") from None
+        raise InvalidArgument(
+            f"{name} is not a time: write a time in UTC, such as 2026-11-30 14:05, not {text!r}"
+        ) from None
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
@@ -82,8 +82,9 @@ def read_since(text: str, name: str, now: datetime) -> datetime:
     try:
         return now - read_span(text)
     except (InvalidArgument, OverflowError):
-        either = f"{_IN_UTC}, or a span before now, such as 1h"
-        raise InvalidArgument(f"{name} is not a time: {either}, not {text!r}") from None
+        raise InvalidArgument(
+            f"{name} is not a time: write a time in UTC, such as 2026-11-30 14:05, or a span before now, such as 1h, not {text!r}"
+        ) from None
 
 
 def read_number(text: str, name: str) -> int:
@@ -112,8 +113,9 @@ def read_rate(text: str) -> tuple[int, timedelta] | None:
     except InvalidArgument:
         found = None, timedelta(0)
     if found[0] is None or not found[1]:
-        right = "a number of starts and a span above 0, such as 100/1m, or 'none'"
-        raise InvalidArgument(f"write {right}, not {text[:40]!r}")
+        raise InvalidArgument(
+            f"write a number of starts and a span above 0, such as 100/1m, or 'none', not {text[:40]!r}"
+        )
     return found[0], found[1]
 
 

@@ -188,8 +188,8 @@ def _selection(action: str, given: dict[str, str], *, at: datetime) -> Selection
     if "limit" in found:
         found["limit"] = read_number(found["limit"], "limit")
     if wrong := sorted(given.keys() & ({"exception", "group"} if action in _OF_TASKS else {"state"})):
-        names = f"{plural(len(wrong), 'the filter', 'the filters')} {', '.join(wrong)}"
-        raise InvalidArgument(f"{action} does not support {names}")
+        noun = plural(len(wrong), "the filter", "the filters")
+        raise InvalidArgument(f"{action} does not support {noun} {', '.join(wrong)}")
     if state := given.get("state"):
         found |= _state(BulkAction(action), state)
     wanted = Selection(action=BulkAction(action), at=at, **found)
