@@ -281,21 +281,12 @@ def lines(
         is_recent = not known or any(value is not None for value in column[-2:])
         legend.append(last if is_recent else f"– (last {last})")
         summary.append(f"{one.name} {f'last {last}, at most {words(max(known))}' if known else 'unknown'}")
+    notes = [*_peaks(axis, series, columns, values[-1], words), *(_gaps(axis, shown) if is_sampled else ())]
+    points = [Shape(kind=one.kind, path=path) for one in paths if (path := _points(one.path))]
     ticks, text = _labelled(values, scale, _TIMES if of_time else _NUMBERS), "; ".join(summary)
+    drawn: dict[str, Any] = {"values": ticks, "lines": paths, "points": points, "notes": notes}
     return _chart(
-        title,
-        axis,
-        series,
-        legend,
-        text,
-        columns=columns,
-        shown=shown,
-        values=ticks,
-        lines=paths,
-        notes=[*_peaks(axis, series, columns, values[-1], words), *(_gaps(axis, shown) if is_sampled else ())],
-        is_sampled=is_sampled,
-        points=[Shape(kind=one.kind, path=points) for one in paths if (points := _points(one.path))],
-        words=words,
+        title, axis, series, legend, text, columns=columns, shown=shown, words=words, is_sampled=is_sampled, **drawn
     )
 
 

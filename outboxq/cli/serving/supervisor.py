@@ -194,15 +194,11 @@ class Supervisor:
         child.started = time.monotonic()
         try:
             child.lifeline = Lifeline()
+            own = {**child.environment.variables, **self._introduction(child), NUMBER: str(child.number)}
             # In its own session, so that a Ctrl-C in the terminal reaches it only once, through the supervisor.
             process = subprocess.Popen(  # noqa: S603 - the program is outboxq itself
                 self._command(child.lifeline.descriptor),
-                env={
-                    **os.environ,
-                    **child.environment.variables,
-                    **self._introduction(child),
-                    NUMBER: str(child.number),
-                },
+                env={**os.environ, **own},
                 pass_fds=[child.lifeline.descriptor],
                 start_new_session=True,
             )
