@@ -4,7 +4,7 @@ the result, and record the action.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from functools import cache, partial, wraps
@@ -148,13 +148,9 @@ def none_matched(store: Store, noun: str, wanted: Mapping[str, object]) -> str:
     names = {one.exception for one in store.dead_letters.groups(limit=_MOST_GROUPS).groups if one.exception is not None}
     if "." not in exception:
         names = {name.rpartition(".")[2] for name in names}
-    return f"{sentence}: {_of_exception(exception, names)}"
-
-
-def _of_exception(exception: str, names: Collection[str]) -> str:
     if exception in names:
-        return f"the dead letters with the exception {exception!r} do not match the other filters"
-    return f"no dead letter has the exception {exception!r}{nearest(exception, names)}"
+        return f"{sentence}: the dead letters with the exception {exception!r} do not match the other filters"
+    return f"{sentence}: no dead letter has the exception {exception!r}{nearest(exception, names)}"
 
 
 def _task_names(store: Store) -> set[str]:

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 _BATCH: Final = 1000
 _PAUSE: Final = 1.0
 """Seconds between two polls for new events."""
-_HEAD = ("time", "event", "id", "details", "error")
-
 _LAST: Final = 50
 _WIDEST: Final = max(len(kind) for kind in EventType)
 START: Final = "start"
@@ -147,7 +145,7 @@ def _print(batches: Iterator[Iterable[ExecutionEvent]], *, follow: bool, traceba
         return
     on_terminal = sys.stdout.isatty()
     if not on_terminal:
-        click.echo("\t".join(_HEAD))
+        click.echo("time\tevent\tid\tdetails\terror")
     for one in events:
         kind, task_id, rest = one.event_type, one.task_execution_id, (details(one), one.event_data.get("error"))
         if not on_terminal:
