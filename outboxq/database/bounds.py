@@ -4,41 +4,34 @@ a task or a wait. On PostgreSQL, the column types refuse most of these rows (`co
 
 from __future__ import annotations
 
-from sqlalchemy import CheckConstraint
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from sqlalchemy import CheckConstraint, Column, Uuid
+from sqlalchemy.types import TypeEngine
 
 from ..model import EARLIEST, LATEST, MAX_ATTEMPT, MAX_NUMBER
+from .column_types import Attempts, BoundedInstant, Number, Recoveries, Seconds
 
-_ATTEMPT, _NUMBER = str(MAX_ATTEMPT), str(MAX_NUMBER)
 
-
-def of(table: str) -> list[CheckConstraint]:
+def of(table: str, columns: Iterable[Column[Any]]) -> list[CheckConstraint]:
     """Return the CHECKs of one table, named according to the metadata's naming convention. Some exist only on SQLite."""
     both = [CheckConstraint(text, name=name) for name, text in _CHECKS.get(table, {}).items()]
-    sqlite = [
-        CheckConstraint(text, name=name).ddl_if(dialect="sqlite")
-        for name, text in _SQLITE_CHECKS.get(table, {}).items()
-    ]
+    sqlite = [CheckConstraint(text, name=name).ddl_if(dialect="sqlite") for name, text in _of_types(table, columns)]
     return both + sqlite
 
 
-def _sqlite_instants(*columns: str) -> dict[str, str]:
-    # With a character class such as [0-9] in the pattern, the check would take twenty times as long.
-    return {
-        column: f"{column} GLOB '????-??-??T??:??:??.??????+00:00' AND {column} >= '{EARLIEST.year}' AND {column} < '{LATEST.year + 1}'"
-        for column in columns
-    }
-
-
-def _sqlite_numbers(least: str, most: str, *columns: str) -> dict[str, str]:
-    return {column: f"{column} {least} AND {column} <= {most}" for column in columns}
-
-
-def _sqlite_ids(*columns: str) -> dict[str, str]:
-    return {column: f"length({column}) = 32 AND lower({column}) = {column} AND {column} < 'g'" for column in columns}
-
-
-def _sqlite_texts(*columns: str) -> dict[str, str]:
-    return {column: f"typeof({column}) <> 'blob'" for column in columns}  # SQLite converts everything else to text
+def _of_types(table: str, columns: Iterable[Column[Any]]) -> Iterator[tuple[str, str]]:
+    """Yield the CHECKs that PostgreSQL's types replace, each with its name. Each column has its own CHECK, because
+    SQLite evaluates only the CHECKs of changed columns.
+    """
+    if (others := _IDS_AND_TEXTS.get(table)) is None:
+        return
+    for column in columns:
+        if column.type in _BOUNDS and column.name not in _UNBOUNDED.get(table, ()):
+            yield column.name, _BOUNDS[column.type].format(column.name)
+        elif column.name in others:
+            yield column.name, (_ID if isinstance(column.type, Uuid) else _TEXT).format(column.name)
 
 
 TIMES_OF_TASKS = ("created_at", "expires_at", "first_started_at", "retry_at", "completed_at", "cancel_requested_at")
@@ -79,65 +72,53 @@ _CHECKS = {
     },
 }
 """The CHECKs for both databases."""
-_SQLITE_CHECKS = {
-    "task_executions": {
-        **_sqlite_ids("id", "pipeline_execution_id"),
-        **_sqlite_texts("task_name", "queue", "partition_key", "topic", "args", "headers"),
-        **_sqlite_instants(*TIMES_OF_TASKS),
-        **_sqlite_numbers("> 0", "3200000000", "lease_seconds", "timeout_seconds"),
-        **_sqlite_numbers(">= 1", _ATTEMPT, "attempt", "max_attempts"),
-        **_sqlite_numbers(">= 0", _ATTEMPT, "recovery_attempts"),
-        **_sqlite_numbers(">= 0", _NUMBER, "lease_token", "position"),
-    },
-    "task_outbox": {
-        **_sqlite_ids("task_execution_id"),
-        **_sqlite_texts("queue", "partition_key", "topic"),
-        **_sqlite_instants("available_at", "expires_at"),
-        **_sqlite_numbers(">= 0", _NUMBER, "position"),
-    },
-    "task_leases": {**_sqlite_instants("lease_expires_at"), **_sqlite_numbers(">= 0", _NUMBER, "lease_token")},
-    "queue_settings": {
-        **_sqlite_instants("rate_full_at", "paused_at"),
-        **_sqlite_numbers("> 0", "3200000000", "rate_seconds", "key_rate_seconds"),
-    },
-    "task_schedules": {
-        **_sqlite_texts("name", "task_name", "args", "queue", "rule", "tz"),
-        **_sqlite_instants("starts_at", "ends_at", "planted_until", "paused_at", "created_at", "updated_at"),
-        **_sqlite_numbers("> 0", "3200000000", "lease_seconds", "timeout_seconds", "grace_seconds", "jitter_seconds"),
-        **_sqlite_numbers(">= 1", _ATTEMPT, "max_attempts"),
-    },
-    "schedule_ticks": {**_sqlite_ids("task_execution_id"), **_sqlite_instants("tick")},
-    "task_steps": {
-        **_sqlite_ids("task_execution_id"),
-        **_sqlite_texts("name", "result"),
-        **_sqlite_instants("due_at", "created_at"),
-        **_sqlite_numbers(">= 0", _NUMBER, "lease_token"),
-    },
-    "task_metrics": {**_sqlite_ids("id"), **_sqlite_texts("queue", "task_name"), **_sqlite_instants("at")},
-    "queue_samples": {**_sqlite_texts("queue"), **_sqlite_instants("at", "oldest_due_at")},
-    "maintenance_jobs": {**_sqlite_instants("due_at", "done_at")},
-    "operator_actions": {**_sqlite_ids("id"), **_sqlite_texts("target"), **_sqlite_instants("at")},
-    "key_rates": {**_sqlite_texts("queue", "partition_key"), **_sqlite_instants("full_at")},
-    "inbox_messages": {**_sqlite_texts("consumer", "source", "message_id"), **_sqlite_instants("expires_at")},
-    "relays": {
-        **_sqlite_texts("name"),
-        **_sqlite_instants("paused_at", "failing_since", "next_try_at", "created_at"),
-    },
-    "relay_shards": {
-        **_sqlite_instants("lease_expires_at"),
-        **_sqlite_numbers(">= 0", _NUMBER, "lease_token"),
-    },
-    "relay_messages": {
-        **_sqlite_ids("event_id"),
-        **_sqlite_texts("relay", "topic", "partition_key", "headers", "payload"),
-        **_sqlite_instants("created_at"),
-    },
-    "task_batches": {
-        **_sqlite_ids("id"),
-        **_sqlite_texts("name", "then_tasks"),
-        **_sqlite_instants("cancel_requested_at", "created_at", "updated_at", "completed_at"),
-    },
+_IDS_AND_TEXTS: Mapping[str, tuple[str, ...]] = {
+    "task_executions": (
+        "id",
+        "pipeline_execution_id",
+        "task_name",
+        "queue",
+        "partition_key",
+        "topic",
+        "args",
+        "headers",
+    ),
+    "task_outbox": ("task_execution_id", "queue", "partition_key", "topic"),
+    "task_leases": (),
+    "queue_settings": (),
+    "task_schedules": ("name", "task_name", "args", "queue", "rule", "tz"),
+    "schedule_ticks": ("task_execution_id",),
+    "task_steps": ("task_execution_id", "name", "result"),
+    "task_metrics": ("id", "queue", "task_name"),
+    "queue_samples": ("queue",),
+    "maintenance_jobs": (),
+    "operator_actions": ("id", "target"),
+    "key_rates": ("queue", "partition_key"),
+    "inbox_messages": ("consumer", "source", "message_id"),
+    "relays": ("name",),
+    "relay_shards": (),
+    "relay_messages": ("event_id", "relay", "topic", "partition_key", "headers", "payload"),
+    "task_batches": ("id", "name", "then_tasks"),
 }
-"""The CHECKs that PostgreSQL's types replace. Each column has its own CHECK, because SQLite evaluates only the CHECKs
-of changed columns.
+"""The tables that have CHECKs on SQLite in place of PostgreSQL's types, each with its ids and texts that are checked.
+In these tables, all columns with bounded types are checked too.
 """
+_UNBOUNDED: Mapping[str, tuple[str, ...]] = {
+    "task_executions": ("started_at", "updated_at"),
+    "task_outbox": ("created_at",),
+    "queue_settings": ("updated_at",),
+}
+"""The columns with bounded types that are not checked."""
+_ID, _TEXT = "length({0}) = 32 AND lower({0}) = {0} AND {0} < 'g'", "typeof({0}) <> 'blob'"
+"""The CHECKs for ids and for texts. SQLite converts everything but a BLOB to text."""
+_BOUNDS: Mapping[TypeEngine[Any], str] = {
+    # With a character class such as [0-9] in the pattern, the check would take twenty times as long.
+    BoundedInstant: (
+        f"{{0}} GLOB '????-??-??T??:??:??.??????+00:00' AND {{0}} >= '{EARLIEST.year}' AND {{0}} < '{LATEST.year + 1}'"
+    ),
+    Seconds: "{0} > 0 AND {0} <= 3200000000",
+    Attempts: f"{{0}} >= 1 AND {{0}} <= {MAX_ATTEMPT}",
+    Recoveries: f"{{0}} >= 0 AND {{0}} <= {MAX_ATTEMPT}",
+    Number: f"{{0}} >= 0 AND {{0}} <= {MAX_NUMBER}",
+}
+"""The CHECKs for the bounded types."""

@@ -56,7 +56,9 @@ def typed_table(
     options of `Table`.
     """
     declared = [_named(key, column) for key, column in _columns(columns).items()]
-    table = Table(name, metadata, *declared, *others, *bounds.of(name), info={_STORAGE: dict(storage or {})}, **options)
+    table = Table(
+        name, metadata, *declared, *others, *bounds.of(name, declared), info={_STORAGE: dict(storage or {})}, **options
+    )
     return cast("Table[ColumnsT]", table)
 
 

@@ -27,9 +27,9 @@ def plant(database, *statements):
         return
     for domain, constraint in DOMAINS.items():
         database.run(f"ALTER DOMAIN {domain} DROP CONSTRAINT IF EXISTS {constraint}")
-    for table in metadata.tables:
-        if dropped := ", ".join(f"DROP CONSTRAINT IF EXISTS ck_{table}_{check.name}" for check in of(table)):
-            database.run(f"ALTER TABLE {table} {dropped}")
+    for name, table in metadata.tables.items():
+        if dropped := ", ".join(f"DROP CONSTRAINT IF EXISTS ck_{name}_{one.name}" for one in of(name, table.columns)):
+            database.run(f"ALTER TABLE {name} {dropped}")
     for statement in statements:
         database.run(statement)
 
