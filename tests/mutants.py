@@ -2376,7 +2376,7 @@ MUTANTS = (
     Mutant(
         "a timeout while waiting for a connection counts as a permanent error",
         "outboxq/database/dialects/postgresql_errors.py",
-        (("for kind in type(cause).__mro__", "for kind in type(cause).__mro__[:1]"),),
+        (("for kind in type(_driver_error(error)).__mro__", "for kind in type(_driver_error(error)).__mro__[:1]"),),
         ("tests/unit/test_postgresql_errors.py",),
     ),
     Mutant(

@@ -332,10 +332,8 @@ def any_by_key() -> sa.ColumnElement[bool]:
 
 def is_concurrency_key(key: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
     """Return a condition that tests whether the stored key is a concurrency key; it is NULL if there is no key."""
-    length = sa.literal_column(str(len(CONCURRENCY_KEY_PREFIX)), sa.Integer)
-    return sa.func.substr(key, sa.literal_column("1", sa.Integer), length, type_=sa.Text) == text_literal(
-        CONCURRENCY_KEY_PREFIX
-    )
+    one, length = (sa.literal_column(str(number), sa.Integer) for number in (1, len(CONCURRENCY_KEY_PREFIX)))
+    return sa.func.substr(key, one, length, type_=sa.Text) == text_literal(CONCURRENCY_KEY_PREFIX)
 
 
 def has_limit(settings: sa.FromClause) -> sa.ColumnElement[bool]:

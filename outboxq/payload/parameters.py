@@ -62,8 +62,9 @@ class Parameters:
         self._name = name
         self._check_types = check_types
         self._options = options
-        self._signature = _storable(function, name, context=context)
-        self._known = self._signature.parameters
+        self.signature = _storable(function, name, context=context)
+        """The signature of a call, without the context."""
+        self._known = self.signature.parameters
         self._positional = [p.name for p in self._known.values() if p.kind is _NAMED]
         self._required = {p.name for p in self._known.values() if p.default is p.empty}
         self._namespace: dict[str, Any] = getattr(inspect.unwrap(function), "__globals__", {})
@@ -169,8 +170,8 @@ class Parameters:
 
     def _refuse_call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> NoReturn:
         try:
-            self._signature.bind_partial(*args, **kwargs)  # reports an unknown keyword, even if an argument is missing
-            self._signature.bind(*args, **kwargs)
+            self.signature.bind_partial(*args, **kwargs)  # reports an unknown keyword, even if an argument is missing
+            self.signature.bind(*args, **kwargs)
         except TypeError as misfit:
             names = ", ".join(self._known) or "none"
             raise InvalidCall(

@@ -217,8 +217,7 @@ class Task(Answering, Generic[P, R]):
 
     def call_signature(self) -> inspect.Signature:
         """Return the signature of a call: the function's signature without the context parameter."""
-        signature = inspect.signature(self.function)
-        return signature.replace(parameters=list(signature.parameters.values())[int(self.takes_context) :])
+        return self.parameters.signature
 
     def named_arguments(self, stored: str) -> Mapping[str, Any]:
         """Return a row's arguments by parameter, as the function receives them. Raises PayloadError."""
@@ -570,7 +569,7 @@ def subscriptions_of(task: Task[..., Any], subscribe: str | Sequence[str] | None
     patterns = patterns_of(subscribe)
     if not patterns:
         return ()
-    parameters = list(inspect.signature(task.function).parameters.values())[int(task.takes_context) :]
+    parameters = list(task.parameters.signature.parameters.values())
     required = [other.name for other in parameters[1:] if other.default is other.empty]
     if not parameters or required:
         lack = (

@@ -193,9 +193,9 @@ class Dialect(ABC):
         """
         return False
 
-    @abstractmethod
-    def is_locked_out(self, error: BaseException) -> bool:
+    def is_locked_out(self, error: BaseException) -> bool:  # noqa: ARG002 - some databases lock only whole files
         """Return whether another transaction kept a row locked for longer than our transaction waits."""
+        return False
 
     def is_cut_off(self, error: BaseException) -> bool:  # noqa: ARG002
         """Return whether a statement was cancelled, either by another session or because it ran for too long."""
@@ -272,12 +272,11 @@ class Dialect(ABC):
         SQLAlchemy's record of the connection, and `version` is the server's version.
         """
 
-    @abstractmethod
-    def execute_begin(self, raw: Any, text: str, execute: Callable[[str], object]) -> None:
+    def execute_begin(self, raw: Any, text: str, execute: Callable[[str], object]) -> None:  # noqa: ARG002
         """Send a message from `begin_statements` over a driver's connection, to which `execute` belongs."""
+        execute(text)
 
-    @abstractmethod
-    def abandon(self, raw: Any) -> None:
+    def abandon(self, raw: Any) -> None:  # noqa: B027
         """Roll back a transaction that another thread has left open, if it prevents all other transactions from
         writing. From then on, the connection refuses writes, and the thread has to close it.
         """

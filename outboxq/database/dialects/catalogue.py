@@ -102,23 +102,11 @@ class SqliteCatalogue(Grammar):
     def missing_parts(self) -> sa.Select[Any]:
         """Select the missing indexes and triggers of our tables. Indexes that belong to constraints cannot be dropped."""
         expected = _expected(_indexes)
-        found = sa.select(_schema.c.name).where(
-            _schema.c.type == text_literal("index"),
-            _schema.c.name == expected.c.name,
-            _schema.c.tbl_name == expected.c.table,
-        )
+        found = _in_schema("index", expected.c.name, expected.c.table)
         indexes = sa.select(expected.c.name.label("id")).where(~found.exists())
         triggers = [
-            sa.select(text_literal(name)).where(
-                ~sa.select(_schema.c.name)
-                .where(
-                    _schema.c.type == text_literal("trigger"),
-                    _schema.c.name == text_literal(name),
-                    _schema.c.tbl_name == text_literal(of_table),
-                )
-                .exists(),
-            )
-            for of_table, name in OF_BATCHES.items()
+            sa.select(name).where(~_in_schema("trigger", name, of_table).exists())
+            for of_table, name in (map(text_literal, pair) for pair in OF_BATCHES.items())
         ]
         return sa.select(sa.union_all(indexes, *triggers).subquery("missing"))
 
@@ -153,6 +141,12 @@ class SqliteCatalogue(Grammar):
             (pages.c.page_count * sizes.c.page_size).label("size"),
             self.now.label("now"),
         ).select_from(pages.join(sizes, sa.literal_column("true")))
+
+
+def _in_schema(kind: str, name: sa.ColumnElement[str], table: sa.ColumnElement[str]) -> sa.Select[Any]:
+    """Select the index or trigger with this name in SQLite's schema."""
+    is_kind = _schema.c.type == text_literal(kind)
+    return sa.select(_schema.c.name).where(is_kind, _schema.c.name == name, _schema.c.tbl_name == table)
 
 
 class PostgresCatalogue(Grammar):

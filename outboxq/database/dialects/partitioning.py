@@ -212,7 +212,11 @@ class Partitioning:
         triggers = self._about(execute, time_partitions.triggers, table)
         for trigger in triggers:  # the parent gets the triggers again below, and passes them on to each partition
             self._do(execute, "DROP TRIGGER ", _Name(None, trigger["name"]), " ON ", parent)
-        number = self._end_identity(execute, parent) if table is execution_events else 0
+        if table is execution_events:
+            # A partition cannot have an identity (PostgreSQL 17).
+            values = {"table": f"{parent.schema}.{parent.last}"}
+            number = self._dialect.compiled[time_partitions.next_number].run(execute, values)[0]["number"]
+            self._do(execute, "ALTER TABLE ", parent, " ALTER COLUMN sequence_num DROP IDENTITY")
         self._do(execute, "ALTER TABLE ", parent, " RENAME TO ", first.last)
         indexes = [str(index.name) for index in table.indexes]
         for name in (f"pk_{table.name}", *indexes):
@@ -267,13 +271,6 @@ class Partitioning:
         if table is execution_events:
             self._do(execute, "ALTER TABLE ", leaf, " ADD PRIMARY KEY (sequence_num)")
         self._do(execute, "ALTER TABLE ", leaf, " OWNER TO ", _Name(None, owner))
-
-    def _end_identity(self, execute: Execute, parent: _Name) -> int:
-        """Drop the identity, because a partition cannot have one (PostgreSQL 17). Returns the next number."""
-        table = f"{parent.schema}.{parent.last}"
-        number = self._dialect.compiled[time_partitions.next_number].run(execute, {"table": table})[0]["number"]
-        self._do(execute, "ALTER TABLE ", parent, " ALTER COLUMN sequence_num DROP IDENTITY")
-        return int(number)
 
     def _count_from(self, execute: Execute, parent: _Name, number: int) -> None:
         """Number the rows from a sequence. Every role may draw from the sequence, as from an identity, so that a role

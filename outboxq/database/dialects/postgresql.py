@@ -65,9 +65,6 @@ class PostgresDialect(PostgresErrors, PostgresSession):
     def database_name(self, url: URL) -> str | None:
         return url.database or url.username
 
-    def abandon(self, raw: Any) -> None:
-        pass  # others can write
-
     def explain(self, error: Exception, raw: Callable[[], Any]) -> None:
         explain_encoding(error, raw)
         add_hint(error)

@@ -138,17 +138,12 @@ def _is_lost(error: BaseException) -> bool:
     """Return True if the connection was lost or could not be established."""
     if isinstance(error, DBAPIError) and error.connection_invalidated:
         return True
-    cause, state = _driver_error(error), _state(error)
-    return state.startswith(_NO_CONNECTION) or (state == "" and _is_operational(cause))
-
-
-def _is_operational(cause: BaseException | None) -> bool:
-    """Return True for psycopg's own OperationalError or a subclass, such as the error for a timeout while waiting for a
-    connection.
-    """
+    if state := _state(error):
+        return state.startswith(_NO_CONNECTION)
+    # psycopg's own OperationalError or a subclass, such as the error for a timeout while waiting for a connection
     return any(
         kind.__name__ == "OperationalError" and kind.__module__.partition(".")[0] == "psycopg"
-        for kind in type(cause).__mro__
+        for kind in type(_driver_error(error)).__mro__
     )
 
 

@@ -162,9 +162,6 @@ class SqliteDialect(Dialect):
                 info[_NOW] = level
         yield BEGIN[begin]
 
-    def execute_begin(self, raw: Any, text: str, execute: Callable[[str], object]) -> None:  # noqa: ARG002
-        execute(text)
-
     def version(self, raw: Any) -> int | None:
         return raw.execute("PRAGMA data_version").fetchone()[0]  # type: ignore[no-any-return]
 
@@ -203,9 +200,6 @@ class SqliteDialect(Dialect):
 
     def is_transient(self, error: BaseException) -> bool:
         return sqlite_file.code(error) in _BUSY
-
-    def is_locked_out(self, error: BaseException) -> bool:  # noqa: ARG002 - there is one lock, for the whole file
-        return False
 
     def cannot_write_now(self, error: BaseException) -> bool:
         return sqlite_file.code(error) in _NO_ROOM

@@ -45,12 +45,7 @@ class SqliteGrammar(SqliteCatalogue):
         said = sa.type_coerce(moment, sa.Text)
         form = said.op("GLOB", return_type=sa.Boolean())(text_literal("????-??-??T??:??:??.??????+00:00"))
         real = sa.or_(said.is_(None), sa.func.julianday(said).is_not(None))
-        return sa.and_(
-            form,
-            real,
-            said >= text_literal(EARLIEST.year),
-            said < text_literal(f"{LATEST.year + 1}"),
-        )
+        return sa.and_(form, real, said >= text_literal(EARLIEST.year), said < text_literal(LATEST.year + 1))
 
     def is_id(self, identity: sa.ColumnElement[Any]) -> sa.ColumnElement[bool]:
         said = sa.type_coerce(identity, sa.Text)
