@@ -62,16 +62,30 @@ class Wait:
             return False
         return batch.blocker is not None or (batch.link.number > 0 and batch.is_decided)
 
-    def take(self, standing: Standing) -> bool:
-        """Record what a poll has found, and return whether the task has ended."""
-        self.standing, self.trouble = standing, None
+    def take(self, standing: Standing | None, *, everything: bool) -> bool:
+        """Record what a poll has found, if anything, and return whether the task has ended. With `everything`, the poll
+        would have found the task if it existed.
+        """
+        self.trouble = None
+        if standing is None:
+            if everything:
+                self.miss()
+            return False
+        self.standing = standing
         if standing.has_ended:
             self.done.set()
         return standing.has_ended
 
-    def take_batch(self, standing: BatchStanding) -> bool:
-        """Record what a poll has found about the batch that the task follows, and return whether the wait is over."""
-        self.batch, self.trouble = standing, None
+    def take_batch(self, standing: BatchStanding | None, *, everything: bool) -> bool:
+        """Record what a poll has found about the batch that the task follows, and return whether the wait is over or the
+        task has been enqueued.
+        """
+        self.trouble = None
+        if standing is None:
+            if everything:
+                self.miss()
+            return False
+        self.batch = standing
         if standing.has_come:
             self.is_ahead = False
         elif standing.is_beyond:
@@ -85,21 +99,12 @@ class Wait:
                     f"will follow it; cancel the batch: outboxq batch cancel {standing.link.batch_id}"
                 )
             )
-        return self.done.is_set()
+        return self.done.is_set() or not self.is_ahead
 
     @property
     def _may_be_committed(self) -> bool:
         """Return whether the transaction of the enqueue, or of the batch's `with` block, is open."""
         return self.transaction is not None and self.transaction.is_open
-
-    def take_nothing(self, *, everything: bool) -> None:
-        """Record that a poll has found nothing new. With `everything`, the poll would have found the task if it
-        existed.
-        """
-        if everything:
-            self.miss()
-        else:
-            self.trouble = None
 
     def miss(self) -> None:
         """Record that a poll did not find the task. This ends the wait, unless the task may still be committed or
@@ -242,13 +247,7 @@ class Poller:
         except Exception as error:  # noqa: BLE001 - raised again unless it may pass
             self._pass_over(error, waits)
             return False
-        has_ended = False
-        for wait in waits:
-            if (standing := found.get(wait.task_id)) is not None:
-                has_ended |= wait.take(standing)
-            else:
-                wait.take_nothing(everything=everything)
-        return has_ended
+        return [wait.take(found.get(wait.task_id), everything=everything) for wait in waits].count(True) > 0
 
     def _at_batches(self, waits: Collection[Wait], *, everything: bool) -> bool:
         if not waits:
@@ -265,14 +264,8 @@ class Poller:
                 for wait in waits:
                     wait.fail(error)
             return False
-        has_ended = False
-        for wait in waits:
-            standing = None if wait.link is None else found.get(wait.link)
-            if standing is not None:
-                has_ended |= wait.take_batch(standing) or not wait.is_ahead
-            else:
-                wait.take_nothing(everything=everything)
-        return has_ended
+        standings = [(wait, None if wait.link is None else found.get(wait.link)) for wait in waits]
+        return [wait.take_batch(standing, everything=everything) for wait, standing in standings].count(True) > 0
 
     def _may_find(self, waits: Collection[Wait]) -> bool:
         """Return whether a poll may find anything new. If it cannot, tasks that were missing before
