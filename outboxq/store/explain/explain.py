@@ -443,8 +443,8 @@ def one(g: Grammar) -> sa.Select[Any]:
     execution, claim, key, dead_letter = task_executions.c, partition_claims.c, idempotency_keys.c, dead_letters.c
     entry = waiting(g).subquery("entry")
     # These are subqueries, because a join would read all claims: the planner cannot know that each key has one row.
-    is_holder = (same_key(partition_claims, task_executions), claim.task_execution_id == execution.id, claim.held)
-    holds = sa.select(claim.task_execution_id).where(*is_holder)
+    held = (same_key(partition_claims, task_executions), claim.task_execution_id == execution.id, claim.held)
+    holds = sa.select(claim.task_execution_id).where(*held)
     idempotency = sa.select(key.key).where(key.task_execution_id == execution.id).order_by(key.key).limit(1)
     return (
         statements.with_lease()
