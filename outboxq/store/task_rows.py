@@ -353,17 +353,11 @@ def rescheduled(
         rescheduled, rows = sql_literal(EventType.RESCHEDULED), joined(r["moved"], r["gone"])
         return event(g, r["moved"].c, rows, event_type=rescheduled, data=data)
 
-    return Transition(
-        given=given or {},
-        steps={
-            "found": found,
-            "gone": gone,
-            "moved": moved,
-            "entry": lambda r: entry(g, r["moved"].c, joined(r["moved"], r["gone"]), due=r["gone"].c.due),
-            "event": rescheduled_event,
-        },
-        returns="gone",
-    )
+    def new(r: Relations) -> Statement:
+        return entry(g, r["moved"].c, joined(r["moved"], r["gone"]), due=r["gone"].c.due)
+
+    steps = {"found": found, "gone": gone, "moved": moved, "entry": new, "event": rescheduled_event}
+    return Transition(given=given or {}, steps=steps, returns="gone")
 
 
 def event_data(data: Mapping[str, Any]) -> str | None:

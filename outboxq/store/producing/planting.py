@@ -78,12 +78,8 @@ class PlantedPage:
 def prepare(schedule: Schedule, now: datetime, horizon: timedelta = HORIZON) -> Planting:
     """Return the ticks and tasks to plant. Raises InvalidArgument for a row that this release cannot plant."""
     found = plan(schedule, now=now, horizon=horizon, limit=MOST_TICKS)
-    return Planting(
-        schedule=schedule,
-        plan=found,
-        tasks={tick: task_of(schedule, tick, now) for tick in found.ticks},
-        restarted_at=now if found.begins_anew else None,
-    )
+    tasks = {tick: task_of(schedule, tick, now) for tick in found.ticks}
+    return Planting(schedule=schedule, plan=found, tasks=tasks, restarted_at=now if found.begins_anew else None)
 
 
 def restarted(schedule: Schedule, now: datetime) -> Schedule:

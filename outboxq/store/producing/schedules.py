@@ -311,16 +311,9 @@ class Schedules:
             planted: dict[str, dict[datetime, bool]] = {one.name: {} for one in active}
             for one in target.run(schedules_sql.to_come, values):
                 planted[one["schedule"]][one["tick"]] = bool(one["comes"])
-            return {
-                one.name: to_come(
-                    one,
-                    now=present,
-                    planted_until=present if one.name in anew else one.planted_until,
-                    planted=planted[one.name],
-                    count=count,
-                )
-                for one in active
-            }
+            until = {one.name: present if one.name in anew else one.planted_until for one in active}
+            coming = partial(to_come, now=present, count=count)
+            return {one.name: coming(one, planted_until=until[one.name], planted=planted[one.name]) for one in active}
 
         found = self._run(work, using, Begin.READ) if active else {}
         return {one.name: found.get(one.name, []) for one in schedules}
@@ -332,15 +325,13 @@ class Schedules:
         Each page of schedules is a separate transaction. Schedules that another planter has locked are skipped. A
         schedule that cannot be planted is logged, and the others are still planted. `stop` is called before each page.
         """
-        number, after = 0, ""
         # If no schedule is due, no rows are locked, and on SQLite the call does not wait for the writer.
         if not self.has_ticks_to_plant(horizon=horizon):
             return 0
-        before_round, is_cut = 0, False
+        number, before_round, after, is_cut = 0, 0, "", False
         while not stop():
-            page = self._run(
-                partial(planting.plant_page, self._store, self._failing, after=after, horizon=horizon), None
-            )
+            work = partial(planting.plant_page, self._store, self._failing, after=after, horizon=horizon)
+            page = self._run(work, None)
             number += page.tasks
             is_cut = is_cut or page.is_cut
             if page.last is not None:

@@ -201,12 +201,8 @@ def cancel_ticks(g: Grammar) -> Transition:
         forgotten = sa.delete(schedule_ticks).where(g.among(_tick.task_execution_id, r["moved"].c.id))
         return forgotten.returning(_tick.task_execution_id.label("id"), _tick.tick)
 
-    return Transition(
-        given={"entry_id": BigId},
-        steps={"gone": gone, "moved": moved, "event": event, "ticks": ticks},
-        returns="moved",
-        joined_steps=("ticks",),
-    )
+    steps = {"gone": gone, "moved": moved, "event": event, "ticks": ticks}
+    return Transition(given={"entry_id": BigId}, steps=steps, returns="moved", joined_steps=("ticks",))
 
 
 def planted(_: Grammar) -> sa.Select[Any]:

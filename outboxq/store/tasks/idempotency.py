@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any
 from uuid import UUID
@@ -324,12 +325,9 @@ def key_holders(g: Grammar) -> Transition:
         execution = task_executions.c
         return sa.select(execution.id, execution.status).where(g.among(execution.id, r["holder"].c.id))
 
-    return Transition(
-        given={"scope": sa.Text(), "key": sa.Text()},
-        steps={"found": found, "holder": owner, "task": task},
-        returns="holder",
-        joined_steps=("task",),
-    )
+    given: Columns = {"scope": sa.Text(), "key": sa.Text()}
+    steps = {"found": found, "holder": owner, "task": task}
+    return Transition(given=given, steps=steps, returns="holder", joined_steps=("task",))
 
 
 @one_step("locked", IDS, returns=True)
@@ -393,19 +391,14 @@ def replace(g: Grammar) -> Transition:
     def new_entry(r: Relations) -> Statement:
         return task_rows.entry(g, r["replaced"].c, _both(r), due=task_rows.due_time(g, r["given"].c))
 
-    return Transition(
-        given=CONTENDED,
-        steps={
-            "waiting": waiting,
-            "gone": gone,
-            "replaced": lambda r: _replaced(g, r),
-            "entry": new_entry,
-            "event": lambda r: _event(g, r),
-        },
-        returns="replaced",
-        returning=("id",),
-        joined_steps=("gone",),
-    )
+    steps: Mapping[str, Step] = {
+        "waiting": waiting,
+        "gone": gone,
+        "replaced": partial(_replaced, g),
+        "entry": new_entry,
+        "event": partial(_event, g),
+    }
+    return Transition(given=CONTENDED, steps=steps, returns="replaced", returning=("id",), joined_steps=("gone",))
 
 
 @one_step("found", IDS, returns=True)

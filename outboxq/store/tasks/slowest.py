@@ -83,20 +83,14 @@ def slowest(
         source = source_of(target, of, given)
         last = ending(target, source, given, up=False)
         present = store.now_in(target)
-        times = {
-            row["id"]: time
-            for row in target.run(TIMES[source], given)
-            if (time := _time(row, compared, present)) is not None
-        }
+        every = {row["id"]: _time(row, compared, present) for row in target.run(TIMES[source], given)}
+        times = {task_id: time for task_id, time in every.items() if time is not None}
         chosen = heapq.nlargest(most, times, key=lambda one: (times[one], one))
         rows = target.run(select_given, pack_ids(target, "chosen", chosen)) if chosen else []
         found = {row["id"]: execution_of(row) for row in rows}
-        return SlowTasks(
-            tasks=[found[one] for one in chosen if one in found],
-            times={one: times[one] for one in chosen},
-            is_cut=last is not None,
-            looked_at=values["scan"],
-        )
+        tasks = [found[one] for one in chosen if one in found]
+        shown = {one: times[one] for one in chosen}
+        return SlowTasks(tasks=tasks, times=shown, is_cut=last is not None, looked_at=values["scan"])
 
     return store.run(work, using=using, begin=Begin.SNAPSHOT)
 

@@ -87,8 +87,7 @@ class Steps(Noun):
 
     def is_written(self, claim: Claim, name: str) -> bool:
         """Return whether this claim has written the step with this name."""
-        given = {"task_id": claim.id, "lease_token": claim.lease_token, "name": name}
-        return bool(self._store.run(lambda target: target.run(written, given), begin=Begin.READ))
+        return bool(self._store.run_one(written, task_id=claim.id, lease_token=claim.lease_token, name=name))
 
     def rewind(
         self,
