@@ -437,16 +437,16 @@ class Transactions:
 
     def check_database(self, target: Target) -> None:
         if type(target.dialect) is not type(self.dialect):
-            here, there = target.dialect.name, self.dialect.name
-        else:
-            theirs, ours = target.database(), self._own_database
-            if theirs is None or ours is None or theirs == ours:
-                return
-            here, there = f"the database {theirs!r}", repr(ours)
-        raise InvalidTarget(
-            f"this connection is to {here}, but the outbox is bound to {there}; a task must be written to the same database "
-            "as your own rows"
-        )
+            raise InvalidTarget(
+                f"this connection is to {target.dialect.name}, but the outbox is bound to {self.dialect.name}; a task must be "
+                "written to the same database as your own rows"
+            )
+        here, there = target.database(), self._own_database
+        if here is not None and there is not None and here != there:
+            raise InvalidTarget(
+                f"this connection is to the database {here!r}, but the outbox is bound to {there!r}; a task must be written "
+                "to the same database as your own rows"
+            )
 
     def ensure_schema(self, target: Target) -> None:
         """Check the schema unless it has already been checked."""

@@ -104,11 +104,12 @@ class Batches(Noun, Answering):
                     return None
             except Exception as error:  # noqa: BLE001 - the transaction has failed, so it cannot be committed either
                 log.debug("batch %s could not be looked up: %s", batch_id, error)
-            return InvalidTarget(
-                f"this transaction cannot be committed: the `with` block of batch {batch_id} raised an error, so the batch is incomplete "
-                f"({why}); roll the transaction back, or create the batch in a savepoint that is rolled back"
-            )
+            return InvalidTarget(text)
 
+        text = (
+            f"this transaction cannot be committed: the `with` block of batch {batch_id} raised an error, so the batch is incomplete "
+            f"({why}); roll the transaction back, or create the batch in a savepoint that is rolled back"
+        )
         target = self._store.join(using)
         target.forbid_commit(reason)
 

@@ -235,11 +235,13 @@ def _refused(task: NewTask, owner: UUID) -> Handle:
 
 
 def _duplicate(task: NewTask, owner: UUID, handles: Mapping[UUID, Handle]) -> DuplicateTask:
+    what = f"the idempotency key {task.idempotency_key!r} of task {task.task_name!r}"
     if owner in handles:
-        why = "is used twice in one call; nothing was written"
-    else:
-        why = f"already belongs to task {owner}, so nothing was written; check that task, or pass another on_conflict"
-    return DuplicateTask(f"the idempotency key {task.idempotency_key!r} of task {task.task_name!r} {why}", owner)
+        return DuplicateTask(f"{what} is used twice in one call; nothing was written", owner)
+    return DuplicateTask(
+        f"{what} already belongs to task {owner}, so nothing was written; check that task, or pass another on_conflict",
+        owner,
+    )
 
 
 def _refusal(task_id: UUID, key: Key, owner: UUID) -> DuplicateTask:

@@ -155,8 +155,10 @@ def find(store: Transactions, beginning: str, *, using: object = None) -> UUID:
     if len(rows) > 1:
         named = ", ".join(f"{row['id']} ({row['task_name']}, {row['status']})" for row in rows[:_NAMED])
         many = f"more than {_NAMED}" if len(rows) > _NAMED else str(len(rows))
-        what = f"{many} task ids begin with {digits}; enter more digits: {named}"
-        raise AmbiguousTask(what, [row["id"] for row in rows[:_NAMED]])
+        raise AmbiguousTask(
+            f"{many} task ids begin with {digits}; enter more digits: {named}",
+            [row["id"] for row in rows[:_NAMED]],
+        )
     return rows[0]["id"]  # type: ignore[no-any-return]
 
 
