@@ -44,7 +44,16 @@ def _in_status(*statuses: TaskStatus) -> Callable[[State], bool]:
     return lambda state: state.status in statuses
 
 
-@declare(Noun.TASK, "run-now", Right.RETRY, offered=lambda state: state.status is TaskStatus.READY and state.is_delayed)
+_for_tasks = partial(declare, Noun.TASK)
+_for_queues = partial(declare, Noun.QUEUE, right=Right.CHANGE)
+_for_schedules = partial(declare, Noun.SCHEDULE, right=Right.CHANGE)
+_for_relays = partial(declare, Noun.RELAY, right=Right.CHANGE)
+"""The decorators for the verbs for one kind of target. Only the verbs for tasks and batches need other rights."""
+_pauses = partial(declare, name="pause", right=Right.CHANGE, offered=lambda state: not state.is_paused, undo="resume")
+_resumes = partial(declare, name="resume", right=Right.CHANGE, offered=lambda state: state.is_paused, undo="pause")
+
+
+@_for_tasks("run-now", Right.RETRY, offered=lambda state: state.status is TaskStatus.READY and state.is_delayed)
 def RUN_NOW(store: Store, task: UUID, why: str, using: object) -> Outcome:
     """Make a delayed or retrying task due now."""
     changed = store.run_now(task, reason=why, using=using)
@@ -52,8 +61,7 @@ def RUN_NOW(store: Store, task: UUID, why: str, using: object) -> Outcome:
     return Outcome(predicate=words, record={"id": task, "changed": changed}, changes=int(changed))
 
 
-@declare(
-    Noun.TASK,
+@_for_tasks(
     "priority",
     Right.RETRY,
     label="Set the priority",
@@ -71,8 +79,7 @@ def PRIORITY(store: Store, task: UUID, why: str, using: object, *, priority: int
     return Outcome(predicate=words, record=record, changes=int(changed))
 
 
-@declare(
-    Noun.TASK,
+@_for_tasks(
     "reschedule",
     Right.RETRY,
     offered=_in_status(TaskStatus.READY, TaskStatus.FAILED),
@@ -100,8 +107,7 @@ def RESCHEDULE(
     return Outcome(predicate=f"is now due at {short(due)} UTC", record={"id": task, "due_at": due})
 
 
-@declare(
-    Noun.TASK,
+@_for_tasks(
     "cancel",
     Right.CANCEL,
     label="Cancel the task",
@@ -121,8 +127,7 @@ def CANCEL(store: Store, task: UUID, why: str, using: object, *, force: bool = F
     return _moved(task, now, words, changes=changes)
 
 
-@declare(
-    Noun.TASK,
+@_for_tasks(
     "cancel-now",
     Right.CANCEL,
     label="Cancel now",
@@ -137,8 +142,7 @@ def CANCEL_NOW(store: Store, task: UUID, why: str, using: object) -> Outcome:
     return _moved(task, now, "was cancelled; its worker's outcome will be refused")
 
 
-@declare(
-    Noun.TASK,
+@_for_tasks(
     "recover",
     Right.RETRY,
     label="Recover it now",
@@ -162,8 +166,7 @@ def RECOVER(store: Store, task: UUID, why: str, using: object) -> Outcome:
     return _moved(task, now, words[now])
 
 
-@declare(
-    Noun.TASK,
+@_for_tasks(
     "redrive",
     Right.RETRY,
     offered=_in_status(TaskStatus.FAILED),
@@ -179,13 +182,8 @@ def REDRIVE(store: Store, task: UUID, why: str, using: object, *, take_key_back:
     return _moved(task, TaskStatus.READY, "was redriven from the first attempt, due now")
 
 
-@declare(
-    Noun.TASK,
-    "discard",
-    Right.DISCARD,
-    offered=_in_status(TaskStatus.FAILED),
-    command=("failed", "discard"),
-    is_final=True,
+@_for_tasks(
+    "discard", Right.DISCARD, offered=_in_status(TaskStatus.FAILED), command=("failed", "discard"), is_final=True
 )
 def DISCARD(store: Store, task: UUID, why: str, using: object) -> Outcome:
     """Discard a dead letter.
@@ -198,10 +196,6 @@ def DISCARD(store: Store, task: UUID, why: str, using: object) -> Outcome:
 
 def _moved(task: UUID, status: TaskStatus, words: str, *, changes: int = 1) -> Outcome:
     return Outcome(predicate=words, record={"id": task, "status": status, "changed": changes > 0}, changes=changes)
-
-
-_pauses = partial(declare, name="pause", right=Right.CHANGE, offered=lambda state: not state.is_paused, undo="resume")
-_resumes = partial(declare, name="resume", right=Right.CHANGE, offered=lambda state: state.is_paused, undo="pause")
 
 
 @_pauses(Noun.QUEUE, fields=(fields.PAUSE_REASON, fields.CREATE))
@@ -223,10 +217,8 @@ def RESUME_QUEUE(store: Store, queue: str, _why: str, using: object) -> Outcome:
     return _resumed("has been resumed", settings, changes, former)
 
 
-@declare(
-    Noun.QUEUE,
+@_for_queues(
     "limit",
-    Right.CHANGE,
     label="Set the limits",
     fields=(*fields.LIMITS, REASON, fields.CREATE),
     hint="An empty field removes its limit. Running tasks are not stopped.",
@@ -242,7 +234,7 @@ def LIMIT(store: Store, queue: str, _why: str, using: object, *, create: bool = 
     return _said("has the new limits" if changes else "already had these limits", settings, changes)
 
 
-@declare(Noun.QUEUE, "order", Right.CHANGE, label="Set the order", fields=(fields.ORDER, REASON, fields.CREATE))
+@_for_queues("order", label="Set the order", fields=(fields.ORDER, REASON, fields.CREATE))
 def ORDER(store: Store, queue: str, _why: str, using: object, *, fair: bool, create: bool = False) -> Outcome:
     """Choose how partition keys share a queue.
 
@@ -254,10 +246,8 @@ def ORDER(store: Store, queue: str, _why: str, using: object, *, fair: bool, cre
     return _said(words if changes else "already had this order", settings, changes)
 
 
-@declare(
-    Noun.QUEUE,
+@_for_queues(
     "forget",
-    Right.CHANGE,
     label="Forget its settings",
     offered=lambda state: state.is_unused,
     is_final=True,
@@ -309,10 +299,8 @@ def RESUME_SCHEDULE(store: Store, schedule: str, _why: str, using: object) -> Ou
     return _resumed(words, found, changes, former)
 
 
-@declare(
-    Noun.SCHEDULE,
+@_for_schedules(
     "edit",
-    Right.CHANGE,
     offered=lambda state: not state.is_declared,
     fields=(*fields.OF_SCHEDULE, REASON),
     hint="Planted ticks that are not due yet are planted again. Leave grace empty to remove it; any other empty field keeps its value.",
@@ -328,7 +316,7 @@ def EDIT(store: Store, schedule: str, _why: str, using: object, **values: Any) -
     return _said("has its new values" if changes else "already had these values", found, changes)
 
 
-@declare(Noun.SCHEDULE, "trigger", Right.CHANGE, label="Trigger one task now")
+@_for_schedules("trigger", label="Trigger one task now")
 def TRIGGER(store: Store, schedule: str, why: str, using: object) -> Outcome:
     """Enqueue a schedule's task now, and print the task's id.
 
@@ -339,10 +327,8 @@ def TRIGGER(store: Store, schedule: str, why: str, using: object) -> Outcome:
     return Outcome(predicate=words, record=record, answer=str(task))
 
 
-@declare(
-    Noun.SCHEDULE,
+@_for_schedules(
     "remove",
-    Right.CHANGE,
     is_final=True,
     hint="Planted ticks that are not due yet are cancelled. A schedule that is declared in code is stored again by the next worker that starts.",
 )
@@ -404,10 +390,8 @@ def RESUME_RELAY(store: Store, relay: str, _why: str, using: object) -> Outcome:
     return _resumed("has been resumed", {"name": relay, "paused": False}, changes, former)
 
 
-@declare(
-    Noun.RELAY,
+@_for_relays(
     "remove",
-    Right.CHANGE,
     is_final=True,
     hint="Its unpublished events are deleted. A relay that is declared in code is stored again by the next worker that starts.",
 )

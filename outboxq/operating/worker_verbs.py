@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -15,13 +16,10 @@ if TYPE_CHECKING:
     from ..store.tasks.operations import OnChange
 
 
-@declare(
-    Noun.WORKER,
-    "quiet",
-    Right.CHANGE,
-    offered=lambda state: not state.has_ended and state.asked_to is None,
-    undo="resume",
-)
+_for_workers = partial(declare, Noun.WORKER, right=Right.CHANGE)
+
+
+@_for_workers("quiet", offered=lambda state: not state.has_ended and state.asked_to is None, undo="resume")
 def QUIET_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
     """Stop a worker from claiming tasks until the worker is resumed.
 
@@ -30,22 +28,14 @@ def QUIET_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcom
     return _ordered(store, worker, WorkerOrder.QUIET, "has been asked to stop claiming tasks, and will do so", using)
 
 
-@declare(
-    Noun.WORKER,
-    "resume",
-    Right.CHANGE,
-    offered=lambda state: not state.has_ended and state.asked_to is WorkerOrder.QUIET,
-    undo="quiet",
-)
+@_for_workers("resume", offered=lambda state: not state.has_ended and state.asked_to is WorkerOrder.QUIET, undo="quiet")
 def RESUME_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
     """Make a quiet worker claim tasks again."""
     return _ordered(store, worker, None, "has been asked to claim tasks again, and will do so", using)
 
 
-@declare(
-    Noun.WORKER,
+@_for_workers(
     "stop",
-    Right.CHANGE,
     offered=lambda state: not state.has_ended and state.asked_to is not WorkerOrder.STOP,
     is_final=True,
     hint="The worker stops as if it had received SIGTERM: it lets running tasks finish. A supervisor or a service manager may start another worker in its place.",
@@ -59,7 +49,7 @@ def STOP_WORKER(store: Store, worker: UUID, _why: str, using: object) -> Outcome
     return _ordered(store, worker, WorkerOrder.STOP, "has been asked to stop, and will begin to stop", using)
 
 
-@declare(Noun.WORKER, "stacks", Right.CHANGE, label="Show its stacks", offered=lambda state: not state.has_ended)
+@_for_workers("stacks", label="Show its stacks", offered=lambda state: not state.has_ended)
 def STACKS(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
     """Ask a worker for the stacks of its threads.
 
@@ -70,10 +60,8 @@ def STACKS(store: Store, worker: UUID, _why: str, using: object) -> Outcome:
     return Outcome(predicate=words, record={"id": worker})
 
 
-@declare(
-    Noun.WORKER,
+@_for_workers(
     "recover",
-    Right.CHANGE,
     label="Recover its tasks",
     offered=lambda state: state.holds_lost_tasks,
     is_final=True,
