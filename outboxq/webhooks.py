@@ -44,7 +44,6 @@ _GLOBAL_UNICAST = IPv6Network("2000::/3")
 """The only IPv6 addresses that are public. Python treats other addresses, such as site-local ones, as global too."""
 _NOT_PUBLIC = (ip_network("192.0.0.0/24"), ip_network("168.63.129.16/32"))
 """Networks that Python may treat as global: IETF protocol assignments, and Azure's host service."""
-_Address = IPv4Address | IPv6Address
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -363,7 +362,7 @@ def _seconds_of(after: str | None) -> timedelta | None:
     return None
 
 
-def _inner(address: _Address) -> _Address:
+def _inner(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
     """Return the IPv4 address that an IPv6 address represents, or the address itself if it does not represent one."""
     if isinstance(address, IPv6Address):
         if address in _NAT64:

@@ -132,7 +132,7 @@ class _Publisher(Publisher[RabbitMQ]):
     _link: _Link | None = None
 
     def _fault_of(self, letter: Letter) -> str:
-        name = next((one for one in _ROUTING if one in letter.headers), None)
+        name = next((one for one in _ROUTING if one in letter.headers), None) if letter.headers else None
         return f"RabbitMQ reads the header {name!r} as routing keys; give it another name" if name else ""
 
     def _send(self, letters: Sequence[Letter], outcomes: list[Outcome | None], deadline: float) -> str:

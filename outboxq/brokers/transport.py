@@ -48,8 +48,7 @@ class BrokerTransport(ABC):
 
     @property
     def destination(self) -> Destination:
-        found: Destination = getattr(self, self.destination_field)
-        return found
+        return getattr(self, self.destination_field)  # type: ignore[no-any-return]
 
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
         """Publish the events, wait for the broker's answers until the deadline, and return one outcome for each event."""

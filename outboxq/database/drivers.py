@@ -37,8 +37,8 @@ def ensure_psycopg() -> None:
 
 def missing_driver(error: ModuleNotFoundError) -> str | None:
     """Return the name of the driver that SQLAlchemy could not import for an engine; None if the error has another cause."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    is_of_driver = any(frame.f_code.co_name == "import_dbapi" for frame in frames)
+    frames = traceback.walk_tb(error.__traceback__)
+    is_of_driver = any(frame.f_code.co_name == "import_dbapi" for frame, _ in frames)
     return error.name.partition(".")[0] if is_of_driver and error.name else None
 
 

@@ -6,6 +6,7 @@ import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -175,21 +176,15 @@ def _ensure_may_wait(wait: Wait) -> None:
 def _has_event_loop() -> bool:
     """Return whether an asyncio event loop is running in this thread, without importing asyncio."""
     asyncio = sys.modules.get("asyncio")
-    if asyncio is None:
-        return False
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+    with suppress(RuntimeError):  # there is none
+        return asyncio is not None and asyncio.get_running_loop() is not None
+    return False
 
 
 def _seconds(timeout: timedelta | float | None) -> float | None:
     """Return the timeout in seconds. Raises InvalidArgument if the timeout is negative."""
-    if timeout is None:
-        return None
-    seconds = duration(timeout, "timeout").total_seconds()
-    if seconds < 0:
+    seconds = None if timeout is None else duration(timeout, "timeout").total_seconds()
+    if seconds is not None and seconds < 0:
         raise InvalidArgument("timeout must be zero or more; None waits forever")
     return seconds
 

@@ -265,8 +265,7 @@ def explain_encoding(error: Exception, raw: Callable[[], Any]) -> None:
 
 
 def _told(raw: Any, name: str) -> str | None:
-    found: str | None = raw.info.parameter_status(name)
-    return found
+    return raw.info.parameter_status(name)  # type: ignore[no-any-return]
 
 
 def _examine(raw: psycopg.Connection[Any], record: Any) -> None:
