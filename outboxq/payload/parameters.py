@@ -102,7 +102,7 @@ class Parameters:
                 if parameter in given:
                     stored[parameter] = codecs[parameter].encode(given[parameter], limits)
         except CodecError as error:
-            raise _refusal(self._name, f"argument {parameter}" if parameter else "the arguments", error) from None
+            self._refuse(parameter, error)
         return _encode(stored, f"{self._name}: the arguments")
 
     def load(self, text: str, *, is_new: bool = False) -> dict[str, object]:
@@ -124,7 +124,7 @@ class Parameters:
         except CodecError as error:
             if is_new and isinstance(error, Changed):
                 error.reason = error.if_new
-            raise _refusal(self._name, f"argument {parameter}" if parameter else "the arguments", error) from None
+            self._refuse(parameter, error)
         return loaded
 
     def _parse(self, text: str) -> dict[str, Any]:
@@ -196,6 +196,11 @@ class Parameters:
                 return f"; {name} is an option of a call and not an argument: write {place}"
         return next((nearest(name, self._known) for name in given if name not in self._known), "")
 
+    def _refuse(self, parameter: str, error: CodecError) -> NoReturn:
+        _forget_cause(error)
+        where = f"argument {parameter}{error.shortened_path()}" if parameter else "the arguments"
+        raise PayloadError(f"{self._name}: {where}: {error.reason}") from None
+
 
 class ReturnValue:
     """The value that a task's function returns. It is read back according to the return annotation."""
@@ -223,7 +228,8 @@ class ReturnValue:
         try:
             return codec.decode(parsed_result(text, name=self._name), limits)
         except CodecError as error:
-            raise _refusal(self._name, "the result", error) from None
+            _forget_cause(error)
+            raise PayloadError(f"{self._name}: the result{error.shortened_path()}: {error.reason}") from None
 
     def _compile(self) -> Codec:
         try:
@@ -297,16 +303,16 @@ def _dump(value: object, name: str, what: str, *, fallback: Convert = readable) 
     try:
         stored = jsonable(value, Limits(MAX_BYTES, fallback=fallback))
     except CodecError as error:
-        raise _refusal(name, what, error) from None
+        _forget_cause(error)
+        raise PayloadError(f"{name}: {what}{error.shortened_path()}: {error.reason}") from None
     return _encode(stored, f"{name}: the {what}")
 
 
-def _refusal(name: str, what: str, error: CodecError) -> PayloadError:
-    """Return the error for a value. Its cause is removed: the cause's message may quote the value, and error trackers
-    follow the chain of exceptions.
+def _forget_cause(error: CodecError) -> None:
+    """Remove the cause of an error: the cause's message may quote the value, and error trackers follow the chain of
+    exceptions.
     """
     error.__cause__ = error.__context__ = None
-    return PayloadError(f"{name}: {what}{error.shortened_path()}: {error.reason}")
 
 
 def _result_codec(function: Callable[..., object]) -> Codec:
