@@ -177,7 +177,7 @@ class Listener(threading.Thread):
             other.rollback()
             other.autocommit, other.read_only = False, False  # overrides the role's defaults
             self._find_channel(other)
-            connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
+            connection.execute(_listen_to(self._channel))
             self._run(other, channel.prove, word=word)
         if not self._receives(connection, word, self.answer_timeout / 2):
             connection.execute("SELECT 1")  # fails if the peer does not answer, which means an outage, not a pooler
@@ -250,3 +250,7 @@ def _shut_down(connection: psycopg.Connection[Any]) -> None:
         return
     with suppress(*_CONNECTION_ERRORS), socket.socket(fileno=os.dup(connection.fileno())) as own:
         own.shutdown(socket.SHUT_RDWR)
+
+
+def _listen_to(channel: str) -> sql.Composed:
+    return sql.SQL("LISTEN {}").format(sql.Identifier(channel))
