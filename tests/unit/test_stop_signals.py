@@ -70,8 +70,9 @@ def test_only_worker_commands_are_recognised_as_such(words, starts):
 
 
 def test_pythons_default_handlers_are_restored_after_the_worker():
-    # A script's `&` ignores SIGINT, and nohup ignores SIGHUP.
-    inherited = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGHUP, signal.SIGQUIT)}
+    # A script's `&` ignores SIGINT, nohup ignores SIGHUP, and a command that an earlier test ran may still handle SIGTERM.
+    defaults = (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM)
+    inherited = {number: signal.signal(number, signal.SIG_DFL) for number in defaults}
     inherited[signal.SIGINT] = signal.signal(signal.SIGINT, signal.default_int_handler)
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     assert before == {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
