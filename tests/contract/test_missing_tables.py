@@ -54,7 +54,7 @@ CLAIM = Claim(
 READS_NO_TABLE = {
     "bound_engine", "cannot_write_now", "check_database", "check_file", "check_schema", "compile_ends", "declared", "dialect",
     "emits_to_relays", "outage_timeout", "ensure_file", "ensure_primary", "ensure_schema", "is_locked_out", "join", "lock_holders",
-    "may_pass", "now", "on_retry", "queue_values", "run_one", "reserve_engine", "reserved", "run", "runs_alone", "scope", "transaction", "tries", "unit",
+    "may_pass", "now", "now_in", "on_retry", "queue_values", "run_one", "reserve_engine", "reserved", "run", "runs_alone", "scope", "transaction", "tries", "unit",
     "unusable", "upgrade_command", "values", "wake",
     "end_session", "held_snapshots", "sleeping_workers", "table_sizes", "tables_are_locked", "time_partitions", "why_locked",
     "actions.adding", "actions.adding_to", "batches.forbid_commit",
