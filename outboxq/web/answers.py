@@ -27,7 +27,7 @@ from ..store.failure_log import FailureLog
 from .access import COOKIE, REFUSED, SECONDS, Grant, Sessions, TooManyTries
 from .browser import Browser, Client, Comforts, check_form, own_path, quoted, without_comforts
 from .freshness import Freshness, TooSlow, etag
-from .pages import Route
+from .pages import ROUTES, Route
 from .rendering import NAVIGATION, StaticFiles, Templates
 from .request import PAYLOAD, PRIVATE, PageRequest, Redact, Redirect, View
 
@@ -66,6 +66,7 @@ class Answers:
         self._templates = Templates(redact)
         self._title = title
         self._release = version("outboxq")
+        self._navigation = [(name, words) for name, words in NAVIGATION if name in {one.name for one in ROUTES}]
 
     def visit(
         self, request: Request, grant: Grant, browser: Browser, urls: MapAdapter, path: Mapping[str, Any]
@@ -169,7 +170,7 @@ class Answers:
             "url": visit.asked.url,
             **self._of_each_page(visit.request),
             "section": view.section or route.section or route.name,
-            "navigation": NAVIGATION,
+            "navigation": self._navigation,
             "here": "" if route.is_action else own_path(visit.request),
             "refresh": visit.comforts.refresh,
             "chosen": visit.comforts.chosen,
