@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from functools import partial
-from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -409,8 +408,7 @@ def _line(failed: TaskExecution | DeadLetter) -> str:
 
 
 _SHOWN = 20
-"""The maximum number of tasks that `batch show` lists. As in the dashboard, failed tasks come first."""
-_LISTED = (TaskStatus.FAILED, TaskStatus.CANCELLED, TaskStatus.RUNNING, TaskStatus.READY)
+"""The maximum number of tasks that `batch show` lists."""
 
 
 @click.group(cls=Group)
@@ -442,11 +440,8 @@ def show_batch(store: Store, batch_id: UUID) -> None:
     """Show the counts of a batch, and the tasks that have not completed."""
     found = store.batches.get(batch_id)
     statuses = {str(status): number for status, number in store.batches.statuses(batch_id).items()}
-    members = store.batches.members
-    listed = [
-        one for status in _LISTED if statuses.get(status) for one in islice(members(batch_id, (status,)), _SHOWN)
-    ][:_SHOWN]
-    omitted = max(0, sum(statuses.get(status, 0) for status in _LISTED) - len(listed))
+    listed = store.batches.not_completed(batch_id, limit=_SHOWN)
+    omitted = max(0, sum(statuses.values()) - statuses.get(TaskStatus.COMPLETED, 0) - len(listed))
     if wants_json():
         tasks = [merged(one, without=("result",)) for one in listed]
         beside = {"statuses": statuses, "not_completed": tasks, "not_completed_omitted": omitted}

@@ -563,6 +563,19 @@ def test_a_cancel_discards_the_dead_letters_that_the_batch_waits_for(database: D
     assert database.store.verify() == []
 
 
+def test_the_list_of_tasks_that_are_not_completed_begins_with_failed_tasks(database: Database) -> None:
+    batch = made(database, 5)
+    tasks = [one.id for one in database.store.batches.members(batch.id)]
+    claims = {one.id: one for one in database.claim(4)}
+    database.frozen.complete(claims[tasks[0]])
+    database.frozen.fail(claims[tasks[3]], "it broke")
+    database.frozen.cancel(tasks[2], force=True)
+    listed = database.frozen.batches.not_completed
+    expected = [tasks[3], tasks[2], tasks[1], tasks[4]]
+    assert [one.id for one in listed(batch.id)] == expected
+    assert [one.id for one in listed(batch.id, limit=2)] == expected[:2]
+
+
 def test_workers_cancel_the_tasks_that_a_limited_call_left(database: Database) -> None:
     batch = made(database, 4)
     tasks = [one.id for one in database.store.batches.members(batch.id)]

@@ -209,6 +209,7 @@ CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "batches.get": ((BATCH.id,), {}),
     "batches.list": ((), {}),
     "batches.members": ((BATCH.id,), {}),
+    "batches.not_completed": ((BATCH.id,), {}),
     "batches.completed": (([TASK],), {}),
     "batches.prune": ((NOW, lambda: False), {}),
     "batches.statuses": ((BATCH.id,), {}),

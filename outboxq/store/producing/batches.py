@@ -143,6 +143,15 @@ class Batches(Noun, Answering):
         wanted = frozenset(TaskStatus if statuses is None else statuses)
         return self._members(batch_id, self._ids(batch_id, _FIRST, using), wanted, using)
 
+    def not_completed(self, batch_id: AnyId, *, limit: int = 100, using: object = None) -> builtins.list[Member]:
+        """Return up to `limit` of a batch's tasks that are not Completed: Failed tasks first, and then Cancelled, Running
+        and Ready tasks. The tasks include the `then` tasks. This reads all of the batch's tasks.
+        """
+        asked: dict[str, Any] = {"batch_id": identifier(batch_id), "limit": positive(limit)}
+        ids = [row["id"] for row in self._store.run_one(batches_sql.not_completed, using=using, **asked)]
+        found = {one.id: one for one in self.named(ids, using=using) if one.status is not TaskStatus.COMPLETED}
+        return [found[one] for one in ids if one in found]
+
     def _members(
         self, batch_id: UUID, rows: Sequence[Row], wanted: frozenset[TaskStatus], using: object
     ) -> Iterator[Member]:

@@ -32,7 +32,7 @@ from ...database.tables import (
     task_leases,
     task_outbox,
 )
-from ...model import EventType
+from ...model import EventType, TaskStatus
 from ...model.batches import OnFailed
 from ..arguments import parameters
 from ..task_rows import IDS, event_without_task, made_together
@@ -154,6 +154,22 @@ def members(_: Grammar) -> sa.Select[Any]:
     """Select the ids and statuses of up to :limit of a batch's tasks in id order, starting after the id :after."""
     mine = sa.select(_execution.id, _execution.status).where(made_together(_batch_id), _execution.id > _after)
     return mine.order_by(_execution.id).limit(limit)
+
+
+_BY_URGENCY = (TaskStatus.FAILED, TaskStatus.CANCELLED, TaskStatus.RUNNING, TaskStatus.READY)
+"""The statuses of the tasks that are not Completed, in the order in which a person wants to see the tasks."""
+
+
+def not_completed(_: Grammar) -> sa.Select[Any]:
+    """Select the ids of up to :limit of a batch's tasks that are not Completed, in the order of `_BY_URGENCY`."""
+    urgency = sa.case(
+        *(
+            (_execution.status == sql_literal(one), sa.literal_column(str(place)))
+            for place, one in enumerate(_BY_URGENCY)
+        )
+    )
+    mine = sa.select(_execution.id).where(made_together(_batch_id), _execution.status != SqlStatus.COMPLETED)
+    return mine.order_by(urgency, _execution.id).limit(limit)
 
 
 def unended(g: Grammar) -> sa.Select[Any]:

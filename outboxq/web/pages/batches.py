@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
 from typing import Any, Final
 from uuid import UUID
 
@@ -26,7 +25,6 @@ from .actions import Offer, offered, url_of
 
 _MOST = 100
 """The maximum number of batches, or of tasks in a batch, on a page."""
-_SHOWN_FIRST = (TaskStatus.FAILED, TaskStatus.RUNNING, TaskStatus.READY, TaskStatus.CANCELLED)
 WIDTH: Final = 176
 GAP: Final = 32
 """The space between two boxes, which contains the arrow."""
@@ -56,7 +54,7 @@ def one_page(request: PageRequest) -> View:
     except BatchNotFound as error:
         raise NotFound(f"There is no batch {batch_id}. A batch is deleted with its tasks.") from error
     drawn = {one.id: one for one in request.store.batches.named(drawn_ids(found))}
-    members = list(islice(request.store.batches.members(batch_id, _SHOWN_FIRST), _MOST))
+    members = request.store.batches.not_completed(batch_id, limit=_MOST)
     # A batch belongs to no queue, so its page offers what the viewer may do in all queues.
     verbs = [one for one in (REDRIVE, DISCARD) if request.viewer.may(one.recorded_as, None)]
     values = {

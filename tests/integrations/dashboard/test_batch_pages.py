@@ -6,9 +6,10 @@ from uuid import UUID
 
 import pytest
 
-from outboxq.model import NewTask
+from outboxq.model import NewTask, TaskStatus
 from outboxq.model.batches import BatchLink, NewBatch, OnFailed, new_batch_id
 from outboxq.model.uuid7 import uuid7
+from outboxq.web.pages import batches as pages
 from tests.conftest import Database
 from tests.integrations.dashboard.test_watch_pages import Reader, onlooker, reader
 
@@ -40,6 +41,20 @@ def test_a_batch_is_listed_and_shown(reader: Reader, batch: NewBatch) -> None:
     assert "Then tests.then not enqueued" in words
     assert "Failed line 7 has no price" in words
     assert reader.get(f"/api/batches/{batch.id}.json").get_json()["pending"] == 2
+
+
+def test_failed_tasks_are_shown_first(
+    reader: Reader, database: Database, batch: NewBatch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready, late = (one.id for one in database.store.batches.members(batch.id) if one.status is TaskStatus.READY)
+    claims = {claim.id: claim for claim in database.claim(2, store=database.store)}
+    database.store.fail(claims[late], "line 9 has no price")
+    monkeypatch.setattr(pages, "_MOST", 2)
+    words = reader.words(f"/batches/{batch.id}")
+    assert "line 7 has no price" in words
+    assert "line 9 has no price" in words
+    assert str(ready) not in words
+    assert "Only the first 2 are shown" in words
 
 
 def test_a_batch_is_cancelled_with_a_reason(reader: Reader, database: Database, batch: NewBatch) -> None:
