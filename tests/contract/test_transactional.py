@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
-from sqlalchemy import ForeignKey, create_engine, event, insert, select, text
+from sqlalchemy import ForeignKey, Text, create_engine, event, insert, select, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
@@ -36,7 +36,7 @@ class Base(DeclarativeBase):
 class Effect(Base):
     __tablename__ = "effects"
     id: Mapped[int] = mapped_column(primary_key=True)
-    note: Mapped[str]
+    note: Mapped[str] = mapped_column(Text)  # as in the other tests: a reused connection may have prepared a query
 
 
 class Parent(Base):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import Delete, Insert, Update, create_engine, select
+from sqlalchemy import Delete, Insert, Text, Update, create_engine, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
 from sqlalchemy.pool import StaticPool
 
@@ -21,7 +21,7 @@ class Base(DeclarativeBase):
 class Effect(Base):
     __tablename__ = "effects"
     id: Mapped[int] = mapped_column(primary_key=True)
-    note: Mapped[str]
+    note: Mapped[str] = mapped_column(Text)  # as in the other tests: a reused connection may have prepared a query
 
 
 class Elsewhere(DeclarativeBase):
