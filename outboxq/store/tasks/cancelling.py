@@ -360,7 +360,7 @@ def _statuses(status: TaskStatus | None) -> frozenset[TaskStatus]:
     if status is None:
         return both
     if status not in both:
-        raise InvalidArgument(f"only Ready and Running tasks can be cancelled, not {status}")
+        raise InvalidArgument(f"only Ready and Running tasks can be counted or cancelled, not {status}")
     return frozenset({status})
 
 
