@@ -2566,10 +2566,10 @@ MUTANTS = (
         "a listener reports that it is listening before LISTEN takes effect",
         "outboxq/worker/distributor/listener.py",
         (
-            ('connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))\n', "pass\n"),
+            ("connection.execute(_listen_to(self._channel))\n", "pass\n"),
             (
                 "        self.on_change()\n        log.debug(",
-                '        self.on_change()\n        connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))\n        log.debug(',
+                "        self.on_change()\n        connection.execute(_listen_to(self._channel))\n        log.debug(",
             ),
         ),
         ("tests/dialects/test_sleeping.py",),

@@ -68,6 +68,7 @@ def test_verbs_that_are_not_about_tasks_are_under_their_noun():
             "list",
             "statuses",
             "members",
+            "not_completed",
             "named",
             "completed",
             "cancel",
