@@ -77,9 +77,9 @@ def _add_filter() -> None:
 class RabbitMQ(BrokerTransport):
     """A RabbitMQ server: an exchange that relays publish to, or a queue that messages are received from.
 
-    Exchanges and queues must already exist. An event is confirmed when the broker has acknowledged its message. A
-    message in a durable queue is then on disk, and a message in a quorum queue is on most of the queue's nodes. An
-    event that is too large, or that is not routed to any queue, is refused.
+    Exchanges and queues must already exist. Messages are persistent and mandatory. An event is confirmed when the
+    broker has acknowledged its message. A message in a durable queue is then on disk, and a message in a quorum queue
+    is on most of the queue's nodes. An event that is too large, or that is not routed to any queue, is refused.
     """
 
     client_package, extra, destination_field, prefix = "pika", "rabbitmq", "routing_key", _PREFIX

@@ -17,7 +17,15 @@ from sqlalchemy.sql.compiler import DDLCompiler
 
 from ..model.wording import plural
 from .dialects import Dialect, Execute
-from .dialects.catalogue import pg_class, pg_inherits, pg_namespace, pg_prepared_xacts, pg_stat_activity
+from .dialects.catalogue import (
+    of_server,
+    pg_class,
+    pg_inherits,
+    pg_namespace,
+    pg_prepared_xacts,
+    pg_stat_activity,
+    seconds_since,
+)
 from .dialects.plans import Row
 from .grammar import Grammar, materialized, text_literal
 from .tables import VERSION_TABLE, metadata
@@ -209,19 +217,18 @@ def _seconds(span: timedelta | None) -> str:
     return "some time" if span is None else f"{max(0.0, span.total_seconds()):.0f} s"
 
 
-_locks = sa.table(
+_locks = of_server(
     "pg_locks",
-    sa.column("locktype", sa.Text),
-    sa.column("database"),
-    sa.column("relation"),
-    sa.column("virtualtransaction", sa.Text),
-    sa.column("transactionid"),
-    sa.column("pid", sa.Integer),
-    sa.column("mode", sa.Text),
-    sa.column("granted", sa.Boolean),
-    schema="pg_catalog",
+    locktype=sa.Text(),
+    database=None,
+    relation=None,
+    virtualtransaction=sa.Text(),
+    transactionid=None,
+    pid=sa.Integer(),
+    mode=sa.Text(),
+    granted=sa.Boolean(),
 )
-_database = sa.table("pg_database", sa.column("oid"), sa.column("datname", sa.Text), schema="pg_catalog")
+_database = of_server("pg_database", oid=None, datname=sa.Text())
 
 
 def select_places(g: Grammar) -> sa.Select[Any]:
@@ -344,8 +351,8 @@ def _described(each: sa.FromClause) -> sa.Select[Any]:
             pg_stat_activity.c.state,
             pg_stat_activity.c.query,
             pg_prepared_xacts.c.gid.label("prepared"),
-            _seconds_since(since).label("age"),
-            _seconds_since(pg_stat_activity.c.state_change).label("in_state"),
+            seconds_since(since).label("age"),
+            seconds_since(pg_stat_activity.c.state_change).label("in_state"),
             # The function blocks all locking for a moment, so it is called only for sessions that are waiting.
             sa.case((waits, sa.func.pg_blocking_pids(each.c.pid))).cast(sa.ARRAY(sa.Integer)).label("waits_for"),
         )
@@ -355,7 +362,3 @@ def _described(each: sa.FromClause) -> sa.Select[Any]:
         .order_by(waits, since.asc().nulls_last())
         .limit(sa.literal_column("100"))
     )
-
-
-def _seconds_since(moment: Any) -> Any:
-    return sa.cast(sa.func.extract("epoch", sa.func.clock_timestamp() - moment), sa.Double)

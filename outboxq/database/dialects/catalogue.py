@@ -42,12 +42,12 @@ _sequence = sa.table("sqlite_sequence", sa.column("name", sa.Text), sa.column("s
 _schema = sa.table("sqlite_master", *map(sa.column, ("type", "name", "tbl_name")))
 
 
-def _of_server(name: str, /, **columns: TypeEngine[Any] | None) -> sa.TableClause:
+def of_server(name: str, /, **columns: TypeEngine[Any] | None) -> sa.TableClause:
     """Return a PostgreSQL catalogue table with these columns. A type of None means that the type does not matter."""
     return sa.table(name, *(sa.column(key, kind) for key, kind in columns.items()), schema="pg_catalog")
 
 
-pg_class = _of_server(
+pg_class = of_server(
     "pg_class",
     oid=None,
     relname=sa.Text(),
@@ -59,18 +59,18 @@ pg_class = _of_server(
     relrowsecurity=sa.Boolean(),
     reloptions=None,
 )
-pg_namespace = _of_server("pg_namespace", oid=None, nspname=sa.Text())
-pg_inherits = _of_server("pg_inherits", inhrelid=None, inhparent=None)
-pg_trigger = _of_server(
+pg_namespace = of_server("pg_namespace", oid=None, nspname=sa.Text())
+pg_inherits = of_server("pg_inherits", inhrelid=None, inhparent=None)
+pg_trigger = of_server(
     "pg_trigger", oid=None, tgrelid=None, tgname=sa.Text(), tgenabled=None, tgfoid=None, tgisinternal=sa.Boolean()
 )
-pg_constraint = _of_server("pg_constraint", conname=sa.Text(), contype=None, conrelid=None, confrelid=None)
-pg_depend = _of_server("pg_depend", classid=None, objid=None, refobjid=None)
-pg_policy = _of_server("pg_policy", polname=sa.Text(), polrelid=None)
-pg_publication = _of_server("pg_publication", oid=None, pubname=sa.Text())
-pg_publication_rel = _of_server("pg_publication_rel", prpubid=None, prrelid=None)
-pg_rewrite = _of_server("pg_rewrite", oid=None, ev_class=None)
-pg_stat_activity = _of_server(
+pg_constraint = of_server("pg_constraint", conname=sa.Text(), contype=None, conrelid=None, confrelid=None)
+pg_depend = of_server("pg_depend", classid=None, objid=None, refobjid=None)
+pg_policy = of_server("pg_policy", polname=sa.Text(), polrelid=None)
+pg_publication = of_server("pg_publication", oid=None, pubname=sa.Text())
+pg_publication_rel = of_server("pg_publication_rel", prpubid=None, prrelid=None)
+pg_rewrite = of_server("pg_rewrite", oid=None, ev_class=None)
+pg_stat_activity = of_server(
     "pg_stat_activity",
     pid=sa.Integer(),
     datname=sa.Text(),
@@ -84,16 +84,16 @@ pg_stat_activity = _of_server(
     xact_start=Instant,
     state_change=None,
 )
-pg_settings = _of_server("pg_settings", name=sa.Text(), setting=sa.Text())
-pg_tablespace = _of_server("pg_tablespace", oid=None, spcname=sa.Text())
-pg_prepared_xacts = _of_server(
+pg_settings = of_server("pg_settings", name=sa.Text(), setting=sa.Text())
+pg_tablespace = of_server("pg_tablespace", oid=None, spcname=sa.Text())
+pg_prepared_xacts = of_server(
     "pg_prepared_xacts", transaction=None, gid=sa.Text(), database=sa.Text(), prepared=Instant
 )
-_slot = _of_server("pg_replication_slots", slot_name=sa.Text(), xmin=None)
-_vacuuming = _of_server("pg_stat_progress_vacuum", pid=sa.Integer())
-_index = _of_server("pg_index", indexrelid=None, indrelid=None, indisvalid=None, indisunique=None)
-_function = _of_server("pg_proc", oid=None, proname=None, pronamespace=None, prosrc=None)
-pg_attribute = _of_server("pg_attribute", attrelid=None, attname=sa.Text(), attacl=None)
+_slot = of_server("pg_replication_slots", slot_name=sa.Text(), xmin=None)
+_vacuuming = of_server("pg_stat_progress_vacuum", pid=sa.Integer())
+_index = of_server("pg_index", indexrelid=None, indrelid=None, indisvalid=None, indisunique=None)
+_function = of_server("pg_proc", oid=None, proname=None, pronamespace=None, prosrc=None)
+pg_attribute = of_server("pg_attribute", attrelid=None, attname=sa.Text(), attacl=None)
 
 
 class SqliteCatalogue(Grammar):
@@ -295,7 +295,7 @@ def snapshots(most: Any) -> sa.Select[Any]:
         session.state,
         session.query,
         session.backend_start.label("began_at"),
-        _seconds_since(session.xact_start).label("age"),
+        seconds_since(session.xact_start).label("age"),
         sa.func.greatest(_age(session.backend_xid), _age(session.backend_xmin)).label("transactions"),
     ).where(
         sa.or_(session.backend_xid.is_not(None), session.backend_xmin.is_not(None)),
@@ -306,7 +306,7 @@ def snapshots(most: Any) -> sa.Select[Any]:
     )
     prepared = sa.select(
         *_without_session("prepared", pg_prepared_xacts.c.gid),
-        _seconds_since(pg_prepared_xacts.c.prepared).label("age"),
+        seconds_since(pg_prepared_xacts.c.prepared).label("age"),
         _age(pg_prepared_xacts.c.transaction).label("transactions"),
     ).where(pg_prepared_xacts.c.database == here)
     slots = sa.select(
@@ -326,7 +326,7 @@ def _without_session(kind: str, name: Any) -> list[sa.ColumnElement[Any]]:
     return [text_literal(kind).label("kind"), name.label("name"), *none]
 
 
-def _seconds_since(moment: Any) -> sa.ColumnElement[float]:
+def seconds_since(moment: Any) -> sa.ColumnElement[float]:
     return sa.cast(sa.func.extract("epoch", sa.func.clock_timestamp() - moment), sa.Double)
 
 
@@ -340,13 +340,13 @@ def writing_transactions(_: Any) -> sa.Select[Any]:
         session.pid,
         session.application_name.label("name"),
         session.datname.label("database"),
-        _seconds_since(session.xact_start).label("age"),
+        seconds_since(session.xact_start).label("age"),
     ).where(session.backend_xid.is_not(None), session.pid != sa.func.pg_backend_pid())
     prepared = sa.select(
         sa.cast(sa.null(), sa.Integer).label("pid"),
         pg_prepared_xacts.c.gid.label("name"),
         pg_prepared_xacts.c.database,
-        _seconds_since(pg_prepared_xacts.c.prepared).label("age"),
+        seconds_since(pg_prepared_xacts.c.prepared).label("age"),
     )
     found = sa.union_all(of_sessions, prepared).subquery("found")
     return sa.select(found).order_by(found.c.age.desc().nulls_last()).limit(sa.literal_column("10"))
