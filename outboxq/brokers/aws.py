@@ -45,8 +45,8 @@ _REFUSALS = frozenset(
 class _Service(BrokerTransport):
     """The settings and the batch handling that SQS and SNS share."""
 
-    client_package = "boto3"
-    extra = "aws"
+    _client_package = "boto3"
+    _extra = "aws"
     name: ClassVar[str]
     """The service's name in boto3."""
     called: ClassVar[str]
@@ -91,7 +91,7 @@ class Sqs(_Service):
     minutes. The deduplication id is a hash of the event's id, the kind of the body and the destination.
     """
 
-    name, destination_field, called, body_argument = "sqs", "queue_url", "SQS queue", "MessageBody"
+    name, _destination_field, called, body_argument = "sqs", "queue_url", "SQS queue", "MessageBody"
     queue_url: Destination
     """The URL of the queue, in which ``{topic}`` stands for the event's topic, or a function that returns the URL for
     an event.
@@ -118,7 +118,7 @@ class Sns(_Service):
     of the body and the destination.
     """
 
-    name, destination_field, called, body_argument = "sns", "topic_arn", "SNS topic", "Message"
+    name, _destination_field, called, body_argument = "sns", "topic_arn", "SNS topic", "Message"
     topic_arn: Destination
     """The ARN of the topic, in which ``{topic}`` stands for the event's topic, or a function that returns the ARN for
     an event.

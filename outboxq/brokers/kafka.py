@@ -47,7 +47,7 @@ class Kafka(BrokerTransport):
     is too large or has no topic is refused.
     """
 
-    client_package, extra, destination_field = "confluent_kafka", "kafka", "topic"
+    _client_package, _extra, _destination_field = "confluent_kafka", "kafka", "topic"
     servers: str
     """The broker addresses: ``host:9092,host:9092``."""
     topic: Destination = "{topic}"

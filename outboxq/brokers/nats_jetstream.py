@@ -63,7 +63,7 @@ class NatsJetStream(BrokerTransport):
     subject, so a stream drops a duplicate within its duplicate window.
     """
 
-    client_package, extra, destination_field, prefix = "nats", "nats", "subject", "ce-"
+    _client_package, _extra, _destination_field, prefix = "nats", "nats", "subject", "ce-"
     servers: str | Sequence[str] = field(repr=False)  # they may contain a password
     """The URLs of the servers in one cluster: ``nats://user:password@host:4222``."""
     subject: Destination = "{topic}"

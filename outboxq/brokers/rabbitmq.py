@@ -82,7 +82,7 @@ class RabbitMQ(BrokerTransport):
     is on most of the queue's nodes. An event that is too large, or that is not routed to any queue, is refused.
     """
 
-    client_package, extra, destination_field, prefix = "pika", "rabbitmq", "routing_key", _PREFIX
+    _client_package, _extra, _destination_field, prefix = "pika", "rabbitmq", "routing_key", _PREFIX
     url: str = field(repr=False)  # it contains the password
     """``amqp://user:password@host/virtual-host``, or ``amqps://``, with pika's parameters in its query."""
     exchange: str = ""

@@ -52,7 +52,7 @@ class RedisStreams(BrokerTransport):
     type, is refused.
     """
 
-    client_package, extra, destination_field = "redis", "redis", "stream"
+    _client_package, _extra, _destination_field = "redis", "redis", "stream"
     url: str = field(repr=False)  # it may contain the password
     """``redis://:password@host:6379/0``, ``rediss://`` or ``unix://``, with redis-py's options in its query."""
     stream: Destination = "{topic}"

@@ -18,11 +18,11 @@ from .letters import Destination, Letter, check_body, check_client, check_destin
 class BrokerTransport(ABC):
     """A transport that is a frozen dataclass. Its connection is in its publisher."""
 
-    client_package: ClassVar[str]
+    _client_package: ClassVar[str]
     """The package with the broker's client."""
-    extra: ClassVar[str]
+    _extra: ClassVar[str]
     """The extra of outboxq that installs the client."""
-    destination_field: ClassVar[str]
+    _destination_field: ClassVar[str]
     """The name of the field that contains the destination."""
     prefix: ClassVar[str] = "ce_"
     """The prefix of the headers that contain attributes."""
@@ -34,9 +34,9 @@ class BrokerTransport(ABC):
 
     def __post_init__(self) -> None:
         """Raise ConfigurationError if the configuration cannot work or the broker's client is not installed."""
-        check_client(self.client_package, self.extra, type(self).__name__)
+        check_client(self._client_package, self._extra, type(self).__name__)
         self._check()
-        check_destination(self.destination, self.destination_field, str(self))
+        check_destination(self.destination, self._destination_field, str(self))
         check_body(self.body, str(self))
         object.__setattr__(self, "_publisher", self._new_publisher())
 
@@ -48,7 +48,7 @@ class BrokerTransport(ABC):
 
     @property
     def destination(self) -> Destination:
-        return getattr(self, self.destination_field)  # type: ignore[no-any-return]
+        return getattr(self, self._destination_field)  # type: ignore[no-any-return]
 
     def publish(self, events: Sequence[CloudEvent], deadline: float) -> Sequence[Outcome]:
         """Publish the events, wait for the broker's answers until the deadline, and return one outcome for each event."""
