@@ -65,8 +65,8 @@ def choosing(
             chosen = Chosen(**{one.name: given.pop(one.name) for one in fields(Chosen)})
             command(store=store, chosen=chosen, **given)
 
-        choosing: Command = stack(wrapped)
-        return choosing
+        added: Command = stack(wrapped)
+        return added
 
     return add
 

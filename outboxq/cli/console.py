@@ -49,9 +49,11 @@ _EXIT_CODES: dict[type[Exception], int] = {
     errors.AmbiguousTask: EXIT_USAGE,
     LookupError: EXIT_NOT_FOUND,
     errors.TablesLocked: EXIT_LOCKED,
-    errors.ConfigurationError: EXIT_USAGE,
+    errors.ConfigurationError: EXIT_USAGE,  # the last entry, because some errors above are also configuration errors
 }
-"""The exit codes of outboxq's errors. The first entry that matches an error counts."""
+"""The exit codes of outboxq's errors. The first entry that matches an error counts. The errors about missing objects are
+LookupErrors.
+"""
 
 STATEMENT_TIMEOUT = "OUTBOXQ_STATEMENT_TIMEOUT"
 _LONGEST_STATEMENT = timedelta(hours=1)

@@ -28,9 +28,12 @@ class Guess(StrEnum):
 
 def replacement(kind: Guess, of: str, name: str) -> str:
     """Return the replacement for a name that a function, object, module, group or command does not have; "" if none is
-    known.
+    known, or if the file cannot be read now.
     """
-    return tables()[kind].get(of, {}).get(name, "")
+    try:
+        return tables()[kind].get(of, {}).get(name, "")
+    except OSError:  # for example, because too many files are open; the caller's own error must not be lost
+        return ""
 
 
 def instead_of(cure: str) -> str:

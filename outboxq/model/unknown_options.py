@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from ..errors import InvalidCall
 from .guesses import Guess, instead_of, replacement
 
-__unittest = True  # a test's traceback ends at the test's line, not in a decorated function
-
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")

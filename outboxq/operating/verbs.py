@@ -44,11 +44,11 @@ def _in_status(*statuses: TaskStatus) -> Callable[[State], bool]:
     return lambda state: state.status in statuses
 
 
+# The decorators for the verbs for one kind of target. Only the verbs for tasks and batches need other rights.
 _for_tasks = partial(declare, Noun.TASK)
 _for_queues = partial(declare, Noun.QUEUE, right=Right.CHANGE)
 _for_schedules = partial(declare, Noun.SCHEDULE, right=Right.CHANGE)
 _for_relays = partial(declare, Noun.RELAY, right=Right.CHANGE)
-"""The decorators for the verbs for one kind of target. Only the verbs for tasks and batches need other rights."""
 _pauses = partial(declare, name="pause", right=Right.CHANGE, offered=lambda state: not state.is_paused, undo="resume")
 _resumes = partial(declare, name="resume", right=Right.CHANGE, offered=lambda state: state.is_paused, undo="pause")
 

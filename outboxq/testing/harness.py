@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
-from typing import Any, Self
+from functools import partial, wraps
+from typing import Any, ParamSpec, Self, TypeVar
 from uuid import UUID
 
 from sqlalchemy.orm import Session, scoped_session
@@ -15,11 +15,11 @@ from sqlalchemy.orm import Session, scoped_session
 from ..database.dialects import Begin
 from ..errors import ConfigurationError, InvalidArgument
 from ..integration.uncommitted import forget
-from ..model import Claim, EventType, Outcome, TaskStatus, duration
+from ..model import Claim, EventType, Outcome, TaskStatus, duration, unknown_options
 from ..model.rules import next_tick, stands_ahead
 from ..model.schedules import TICK_HEADER, NewSchedule
 from ..model.subscriptions import Emitted
-from ..model.unknown_options import Answering, naming_options
+from ..model.unknown_options import Answering
 from ..outbox import Outbox
 from ..store import Store
 from ..store.arguments import aware
@@ -46,6 +46,26 @@ _KEPT = 10_000
 """The number of tasks, newest first, that a harness reads at once."""
 
 __unittest = True  # tracebacks end at the test's line
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def naming_options(public: str, *, positional: str = "") -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Do what `unknown_options.naming_options` does, but from a frame at which unittest ends its tracebacks."""
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        answering = unknown_options.naming_options(public, positional=positional)(function)
+
+        @wraps(function)
+        def called(*args: P.args, **kwargs: P.kwargs) -> R:
+            __tracebackhide__ = True
+            return answering(*args, **kwargs)
+
+        return called
+
+    return decorate
 
 
 class Harness(Answering):

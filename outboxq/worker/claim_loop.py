@@ -87,6 +87,8 @@ class ClaimLoop(threading.Thread):
         """The pool's count of ended handlers after its last change, and the time of that change (`time.monotonic()`).
         """
         self._suspects = _Suspects(self.leases)
+        self._failed = 0
+        """The number of claims that have failed in a row."""
         self.denied: str | None = None
         """A sentence that names the privilege that the worker's role lacks. None if no claim fails for lack of a
         privilege.
@@ -128,12 +130,12 @@ class ClaimLoop(threading.Thread):
 
         If the SQLite file is unusable, calls `on_thread_failure` and returns False.
         """
-        failures, failing = 0, FailureLog(log)
+        failing = FailureLog(log)
         while not self.stopping.is_set() and self._tasks_left != 0:
             try:
                 over = self._claim_once()
-                if failures:
-                    failures, self.denied = 0, None
+                if self._failed:
+                    self._failed, self.denied = 0, None
                     failing.worked("claiming works again")
                     self.failures.worked(CLAIM)
                 if over:
@@ -142,11 +144,11 @@ class ClaimLoop(threading.Thread):
                 if (unusable := self.store.unusable(error)) is not None:
                     self.on_thread_failure(unusable)
                     return False
-                failures += 1
+                self._failed += 1
                 self.denied = str(error) if isinstance(error, NotPermitted) else None
                 failing.failed("claiming failed; no task was started", error)
                 self.failures.failed(CLAIM, error)
-                pause = min(0.1 * 2 ** min(failures, 10), _LONGEST_PAUSE)  # 2**1024 is too large for a float
+                pause = min(0.1 * 2 ** min(self._failed, 10), _LONGEST_PAUSE)  # 2**1024 is too large for a float
                 self.stopping.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311
         return True
 

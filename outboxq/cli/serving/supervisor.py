@@ -247,8 +247,8 @@ class Supervisor:
         if self._is_stopping:
             log.info("%s", how)
             # A process that was killed by the signal for a graceful stop had not begun to work.
-            is_clean = -code in self._signals and not self._at_once
-            self._exit_codes.append(code if code >= 0 else 0 if is_clean else 1)
+            was_not_begun = -code in self._signals and not self._at_once
+            self._exit_codes.append(max(code, 0) if code >= 0 or was_not_begun else 1)
         elif child.reloading:
             child.reloading = False
             begun = how if code != -signal.SIGTERM else f"{child} was stopped while it was starting"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -251,10 +251,10 @@ def hooks_of_settings() -> list[Hook]:
     if isinstance(paths, str) or not isinstance(paths, Iterable) or not all(isinstance(path, str) for path in paths):
         raise ConfigurationError("OUTBOXQ in the settings: HOOKS takes a list of paths, such as 'shop.hooks.Timing'")
     with _importing:
-        return [_imported_hook(path) for path in paths]
+        # The import of a hook may ask for the hooks again, so the first one to be stored is the one that counts.
+        return [_imported.get(path) or _imported.setdefault(path, _imported_hook(path)) for path in paths]
 
 
-@cache  # all outboxes of the project share the hooks
 def _imported_hook(path: str) -> Hook:
     try:
         found = import_string(path)
@@ -274,6 +274,8 @@ def _forget(*, setting: str, **_: Any) -> None:
 
 setting_changed.connect(_forget, dispatch_uid="outboxq.contrib.django.django_outbox")
 _importing = threading.RLock()
+_imported: dict[str, Hook] = {}
+"""The hooks, keyed by path. All outboxes of the project share them."""
 
 
 def _place(connection: Any) -> list[Any]:

@@ -55,7 +55,7 @@ PAGES: Final = (
 )
 
 _PATHS: Final = {one.name: one.path for one in PAGES} | {Noun.TASK: "/tasks/<uuid:task_id>", Noun.SESSION: "/system"}
-"""The path of the page about each kind of target."""
+"""The path of each page. The pages about one target have the name of its noun, except those of tasks and sessions."""
 
 ACTIONS: Final = tuple(
     Route(

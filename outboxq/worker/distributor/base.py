@@ -6,10 +6,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 from typing import Protocol
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from sqlalchemy import Engine
 
@@ -81,9 +81,9 @@ class DistributorSettings:
 
     store: Store
     _: KW_ONLY
-    queues: Sequence[str] | None = None
+    queues: Sequence[str] | None
     topics: Sequence[str] | None = None
-    worker_id: UUID = field(default_factory=uuid4)
+    worker_id: UUID
     poll: timedelta | None = None
     notifications: bool = True
     listen_url: str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from typing import Protocol
+from uuid import uuid4
 
 from sqlalchemy import Engine
 
@@ -75,7 +76,10 @@ class FileWaiting:
     def __init__(
         self, store: Store, relays: Collection[str], *, notifications: bool, commits_of: Engine | None
     ) -> None:
-        self._watches = {name: FileWatch(store, notifications=notifications, commits_of=commits_of) for name in relays}
+        self._watches = {
+            name: FileWatch(store, queues=None, worker_id=uuid4(), notifications=notifications, commits_of=commits_of)
+            for name in relays
+        }
 
     def start(self) -> None:
         for one in self._watches.values():
