@@ -32,6 +32,8 @@ _SHORTEST_POLL = 1.0
 """The number of seconds that SQS waits for the first message, even if the deadline is earlier. With 0, SQS would answer
 immediately, and an idle receiver would send billed requests without pausing.
 """
+_LONGEST_POLL = 20.0
+"""The longest wait that SQS accepts, in seconds."""
 _THREADS = 8
 """The number of batches that are sent at the same time."""
 _REFUSALS = frozenset(
@@ -47,9 +49,9 @@ class _Service(BrokerTransport):
 
     _client_package = "boto3"
     _extra = "aws"
-    name: ClassVar[str]
+    _name: ClassVar[str]
     """The service's name in boto3."""
-    called: ClassVar[str]
+    _called: ClassVar[str]
     """The noun for the destination."""
     body_argument: ClassVar[str]
     """The name of the argument for a message's body."""
@@ -70,11 +72,11 @@ class _Service(BrokerTransport):
         own = Config(connect_timeout=_TIMEOUT, read_timeout=_TIMEOUT * 3, retries={"total_max_attempts": 1})
         given = dict(self.options)
         config = own.merge(given.pop("config")) if "config" in given else own
-        return boto3.client(self.name, config=config, **given)
+        return boto3.client(self._name, config=config, **given)
 
     def __str__(self) -> str:
         to = self.destination
-        return f"the {self.called} {to}" if isinstance(to, str) else f"the {self.called} of each event"
+        return f"the {self._called} {to}" if isinstance(to, str) else f"the {self._called} of each event"
 
     @abstractmethod
     def send(self, client: Any, to: str, entries: Sequence[dict[str, Any]]) -> Any:
@@ -91,7 +93,7 @@ class Sqs(_Service):
     minutes. The deduplication id is a hash of the event's id, the kind of the body and the destination.
     """
 
-    name, _destination_field, called, body_argument = "sqs", "queue_url", "SQS queue", "MessageBody"
+    _name, _destination_field, _called, body_argument = "sqs", "queue_url", "SQS queue", "MessageBody"
     queue_url: Destination
     """The URL of the queue, in which ``{topic}`` stands for the event's topic, or a function that returns the URL for
     an event.
@@ -118,7 +120,7 @@ class Sns(_Service):
     of the body and the destination.
     """
 
-    name, _destination_field, called, body_argument = "sns", "topic_arn", "SNS topic", "Message"
+    _name, _destination_field, _called, body_argument = "sns", "topic_arn", "SNS topic", "Message"
     topic_arn: Destination
     """The ARN of the topic, in which ``{topic}`` stands for the event's topic, or a function that returns the ARN for
     an event.
@@ -262,7 +264,7 @@ class _Consumer:
     def receive(self, limit: int, deadline: float) -> Sequence[Message]:
         found: list[Message] = []
         while len(found) < limit:
-            seconds = 0 if found else int(max(_SHORTEST_POLL, min(20.0, deadline - time.monotonic())))
+            seconds = 0 if found else int(max(_SHORTEST_POLL, min(_LONGEST_POLL, deadline - time.monotonic())))
             answer = self._client.receive_message(
                 QueueUrl=self._queue_url,
                 MaxNumberOfMessages=min(_AT_ONCE, limit - len(found)),

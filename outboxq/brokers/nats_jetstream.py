@@ -192,9 +192,9 @@ class _Publisher(Publisher[NatsJetStream]):
                 self._link = _Link(self._place, deadline)
             until = deadline - min(_ENOUGH, (deadline - time.monotonic()) / 10)
             self._link.do(_publish(self._link, letters, outcomes, until), deadline)
+            return self._link.fault or "the server did not answer in time"
         except Exception as error:  # noqa: BLE001 - the client raises its own errors and asyncio's
             return reason_of(error)
-        return self._link.fault or "the server did not answer in time"
 
     def _fault_of(self, letter: Letter) -> str:
         if not _SUBJECT.fullmatch(letter.to):

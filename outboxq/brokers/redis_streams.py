@@ -128,6 +128,7 @@ class _Publisher(Publisher[RedisStreams]):
         try:
             self._add(letters, outcomes, deadline)
         except (redis.RedisError, OSError) as error:
+            self.close()
             return reason_of(error)
         except BaseException:
             self.close()

@@ -101,7 +101,7 @@ _IDS_AND_TEXTS: Mapping[str, tuple[str, ...]] = {
     "task_batches": ("id", "name", "then_tasks"),
 }
 """The tables that have CHECKs on SQLite in place of PostgreSQL's types, each with its ids and texts that are checked.
-In these tables, all columns with bounded types are checked too.
+In these tables, all columns with bounded types are checked too, except those in `_UNBOUNDED`.
 """
 _UNBOUNDED: Mapping[str, tuple[str, ...]] = {
     "task_executions": ("started_at", "updated_at"),

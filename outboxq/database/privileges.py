@@ -109,7 +109,7 @@ def _on(name: str, privileges: str) -> tuple[Right, ...]:
 
 
 def _on_every_table(role: Role) -> Iterator[Right]:
-    """Yield the privileges that the role has on all tables, except those that a viewer does not read."""
+    """Yield an operator's privileges on all tables, or a viewer's on the tables that it reads."""
     if role in {Role.VIEWER, Role.OPERATOR}:
         from .tables import metadata  # imported here, because the help of a command does not need SQLAlchemy
 

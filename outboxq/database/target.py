@@ -490,11 +490,7 @@ def _dialect_of(connection: Connection, schema: str | None) -> Dialect:
     try:
         return dialect_for(connection.dialect.name, schema=schema)
     except ConfigurationError:
-        if connection.dialect.driver in {
-            "psycopg2",
-            "psycopg2cffi",
-            "asyncpg",
-            "pg8000",
-        }:  # the driver must be changed before anything else
+        # The driver must be changed before anything else.
+        if connection.dialect.driver in {"psycopg2", "psycopg2cffi", "asyncpg", "pg8000"}:
             raise InvalidTarget(advice(connection.dialect.driver)) from None
         raise

@@ -18,8 +18,6 @@ from itertools import repeat
 from typing import Any, ClassVar
 from uuid import UUID
 
-from ..model.options import SURROGATE
-
 MAX_DEPTH = 64
 """The maximum nesting depth of a document. Python's own parser gives up at about 1,000 levels, or earlier in a deep
 call stack.
@@ -93,7 +91,7 @@ class Limits:
             raise self._too_large(f"{len(text)} characters")
         if "\x00" in text:
             raise CodecError("the string contains NUL, which PostgreSQL cannot store: remove it")
-        if not text.isascii() and SURROGATE.search(text):
+        if not text.isascii() and _SURROGATE.search(text):
             raise CodecError("the string contains a lone surrogate, which is not a character: decode it properly")
         return text
 
@@ -246,6 +244,7 @@ def is_model(cls: type) -> bool:
     return hasattr(cls, "model_validate_json") and hasattr(cls, "model_dump") and hasattr(cls, "model_fields")
 
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _JSON_TYPES: dict[type, str] = {
     type(None): "null",
     bool: "boolean",

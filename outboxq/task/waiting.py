@@ -247,7 +247,8 @@ class Poller:
         except Exception as error:  # noqa: BLE001 - raised again unless it may pass
             self._pass_over(error, waits)
             return False
-        return [wait.take(found.get(wait.task_id), everything=everything) for wait in waits].count(True) > 0
+        taken = [wait.take(found.get(wait.task_id), everything=everything) for wait in waits]
+        return any(taken)
 
     def _at_batches(self, waits: Collection[Wait], *, everything: bool) -> bool:
         if not waits:
@@ -265,7 +266,8 @@ class Poller:
                     wait.fail(error)
             return False
         standings = [(wait, None if wait.link is None else found.get(wait.link)) for wait in waits]
-        return [wait.take_batch(standing, everything=everything) for wait, standing in standings].count(True) > 0
+        taken = [wait.take_batch(standing, everything=everything) for wait, standing in standings]
+        return any(taken)
 
     def _may_find(self, waits: Collection[Wait]) -> bool:
         """Return whether a poll may find anything new. If it cannot, tasks that were missing before

@@ -89,9 +89,8 @@ class PostgresDialect(PostgresErrors, PostgresSession):
         try:
             return list(cursor.fetchall())
         except psycopg.DataError:
-            return self.read_again(
-                cursor, cursor.pgresult
-            )  # an unreadable time in one row must not hide the other rows
+            # An unreadable time in one row must not hide the other rows.
+            return self.read_again(cursor, cursor.pgresult)
 
     def read_again(self, cursor: Any, found: Any) -> list[tuple[Any, ...]]:
         """Return the rows of a result that the cursor could not read, with an UnreadableInstant for each unreadable

@@ -36,12 +36,11 @@ def failing_workers(facts: Facts, limits: HealthLimits) -> Iterator[Problem]:
         who = f"the worker {first.label}"
         if len(several) > 1:
             who = f"each of {len(several)} workers ({', '.join(labels[:_NAMED])}{more})"
-        sentence, cures = (
-            f"{who} {failure}; this began {span_of(age)} ago",
-            cure_of("see the worker", "workers", "show", first.id),
-        )
+        sentence = f"{who} {failure}; this began {span_of(age)} ago"
+        cures = cure_of("see the worker", "workers", "show", first.id)
         if disk := facts.disks.get(failure):
-            sentence, cures = f"{sentence}; {disk}", cures + cure_of("see which tables are the largest", "db", "sizes")
+            sentence += f"; {disk}"
+            cures += cure_of("see which tables are the largest", "db", "sizes")
         tasks = sum(queue.due for queue in facts.queues if any(one.works_on(queue.queue) for one in several))
         yield Problem.of(Rule.WORKER_FAILING, labels, sentence, *cures, tasks=tasks, age=age)
 

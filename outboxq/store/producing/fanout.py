@@ -74,7 +74,6 @@ def emit(store: Transactions, event: NewEvent, *, using: object = None) -> Emitt
     SchemaOutOfDate before anything is written.
     """
     check_event(event)
-
     features = _EMITS if event.idempotency_key is None else _EMITS_KEYED
     return store.run(
         lambda target: _emit(store, target, event),
