@@ -3211,7 +3211,7 @@ MUTANTS = (
     Mutant(
         "a claim that fails for the 1024th time in a row kills the worker",
         "outboxq/worker/claim_loop.py",
-        (("2 ** min(failures, 10)", "2**failures"),),
+        (("2 ** min(self._failed, 10)", "2**self._failed"),),
         ("tests/unit/test_claim_loop.py",),
     ),
     Mutant(
