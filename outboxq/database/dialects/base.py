@@ -272,9 +272,9 @@ class Dialect(ABC):
         SQLAlchemy's record of the connection, and `version` is the server's version.
         """
 
-    def execute_begin(self, raw: Any, text: str, execute: Callable[[str], object]) -> None:  # noqa: ARG002
+    @abstractmethod
+    def execute_begin(self, raw: Any, text: str, execute: Callable[[str], object]) -> None:
         """Send a message from `begin_statements` over a driver's connection, to which `execute` belongs."""
-        execute(text)
 
     def abandon(self, raw: Any) -> None:  # noqa: B027
         """Roll back a transaction that another thread has left open, if it prevents all other transactions from

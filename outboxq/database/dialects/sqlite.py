@@ -162,6 +162,9 @@ class SqliteDialect(Dialect):
                 info[_NOW] = level
         yield BEGIN[begin]
 
+    def execute_begin(self, raw: Any, text: str, execute: Callable[[str], object]) -> None:  # noqa: ARG002
+        execute(text)
+
     def version(self, raw: Any) -> int | None:
         return raw.execute("PRAGMA data_version").fetchone()[0]  # type: ignore[no-any-return]
 
