@@ -125,6 +125,14 @@ def test_the_cancel_ends_at_the_limit_and_when_it_is_stopped(database):
     assert statuses(database).count(READY) == 2
 
 
+def test_a_wrong_limit_is_refused_before_a_transaction_begins(database, monkeypatch):
+    store = database.store
+    monkeypatch.setattr(Store, "run", lambda *_, **__: pytest.fail("a transaction began"))
+    for call in (store.cancel_all, store.run_all_now, store.dead_letters.redrive_all, store.dead_letters.discard_all):
+        with pytest.raises(InvalidArgument, match="limit must be a whole number of at least 1, not 0"):
+            call(limit=0)
+
+
 def test_a_count_that_was_cut_off_is_a_lower_bound(database, monkeypatch):
     for number in range(9):
         database.add(queue=("mail", "rare")[number % 3 == 0])

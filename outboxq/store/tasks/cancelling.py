@@ -52,6 +52,11 @@ class Bulk:
     on_change: OnChange | None = None
     using: object = None
 
+    def __post_init__(self) -> None:
+        """Raise InvalidArgument for a limit below 1, before a transaction begins."""
+        if self.limit is not None:
+            positive(self.limit)
+
 
 def count_tasks(
     store: Transactions,
@@ -247,7 +252,7 @@ def in_batches(
     """Make each of these searches from the place `first` on, and change the tasks that it finds in batches. Return the
     number of changed tasks. `change` changes a batch in one transaction, and returns the number of changed tasks.
     """
-    most, changed = None if bulk.limit is None else positive(bulk.limit), 0
+    most, changed = bulk.limit, 0
     for look in looks:
         after: Place | None = first
         while after is not None:

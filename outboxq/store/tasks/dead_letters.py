@@ -299,8 +299,6 @@ class DeadLetters(Noun, Answering):
 
     def _change_all(self, event_type: EventType, wanted: Wanted, snapshot: Snapshot | None, bulk: Bulk) -> int:
         group, values = group_id(wanted.get("group")), _filters(wanted)
-        if bulk.limit is not None:
-            positive(bulk.limit)
         left_out: dict[UUID, OutboxqError] = {}
         values |= (snapshot or self._store.run(Snapshot.take, using=bulk.using, begin=Begin.READ)).values
 
